@@ -1,0 +1,39 @@
+"""The one error that users meet: it says where, what, and what would be right."""
+
+from __future__ import annotations
+
+import os
+
+
+class InputError(ValueError):
+    """Something that was given to the library is wrong.
+
+    The message reads ``<file>:<line>: <what is wrong> (got <value>). <what would be right>.`` Parts that do not apply
+    are left out.
+
+    Args:
+      problem: what is wrong, one clause.
+      remedy: what would be right, an imperative sentence.
+      file: the file or folder at fault.
+      line: 1-based line in `file`.
+      value: the value at fault; long values are cut.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        remedy: str,
+        *,
+        file: str | os.PathLike | None = None,
+        line: int | None = None,
+        value: object = None,
+    ):
+        self.problem, self.remedy, self.file, self.line, self.value = problem, remedy, file, line, value
+        where = "" if file is None else f"{os.fspath(file)}{'' if line is None else f':{line}'}: "
+        got = "" if value is None else f" (got {_shorten(value)})"
+        super().__init__(f"{where}{problem}{got}. {remedy}")
+
+
+def _shorten(value: object, limit: int = 120) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
