@@ -1,0 +1,55 @@
+"""What every test stands on: eight simulated CPU devices, a compilation cache, the `slow` marker, real data.
+
+Everything that JAX reads once is set here, before the first test module imports it. Processes that tests start inherit
+the same environment.
+"""
+
+import os
+import pathlib
+
+CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
+# Compiling is most of what small models cost, and processes started by tests compile the same programs again.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CHECKOUT / ".pytest_cache" / "xla"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import hypothesis
+import pytest
+
+# The first example of a property pays for compilation, so examples have no deadline. On CI the same examples run every
+# time: a failure there is then one of the change under test.
+hypothesis.settings.register_profile("gr_jax", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("gr_jax-ci", deadline=None, print_blob=True, derandomize=True, database=None)
+hypothesis.settings.load_profile("gr_jax-ci" if os.environ.get("CI") else "gr_jax")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes minutes; runs only with --slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="slow: run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> pathlib.Path:
+    """The folder of real data sets: GR_JAX_SHARED_DATA, or shared/data beside the checkout; skips where absent."""
+    folder = pathlib.Path(os.environ.get("GR_JAX_SHARED_DATA") or CHECKOUT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}; name its folder in GR_JAX_SHARED_DATA")
+    return folder
