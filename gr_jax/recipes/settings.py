@@ -1,0 +1,194 @@
+"""What a recipe can be told, one dataclass per part, each a gin configurable.
+
+Every field changes the result, so every field is part of the content key of the stages that read it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import gin
+
+from gr_jax.errors import InputError
+
+
+class Settings:
+    """Base of the dataclasses below: settings as JSON values, for keys and manifests."""
+
+    def as_config(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+
+def _one_of(name: str, value: str, *choices: str) -> None:
+    if value not in choices:
+        raise InputError(f"{name} is not a known choice", f"Choose one of: {', '.join(choices)}.", value=value)
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class Vectors(Settings):
+    """The document vectors that the identifiers are made from.
+
+    Attributes:
+      encoder: "minilm" (the packaged all-MiniLM-L6-v2), "lsa" (no pretrained weights needed), "auto" (minilm where it
+        is installed, else lsa), or a Hugging Face folder of a BERT sentence encoder.
+      max_length: tokens read of each document.
+    """
+
+    encoder: str = "auto"
+    max_length: int = 128
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class Identifiers(Settings):
+    """The docid scheme.
+
+    Attributes:
+      scheme: "hierarchical_kmeans", "atomic" or "naive_numeric".
+      branching: children of a node of the tree.
+      leaf_capacity: a node splits while it holds more documents than this.
+      tokens: "position" (a token per level and child number, shared by all nodes of a level) or "node" (each node of
+        the tree has a token of its own).
+      seed: of the clustering.
+    """
+
+    scheme: str = "hierarchical_kmeans"
+    branching: int = 30
+    leaf_capacity: int = 30
+    tokens: str = "position"
+    seed: int = 0
+
+    def __post_init__(self):
+        _one_of("Identifiers.scheme", self.scheme, "hierarchical_kmeans", "atomic", "naive_numeric")
+        _one_of("Identifiers.tokens", self.tokens, "position", "node")
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class PseudoQueries(Settings):
+    """Queries made from the documents themselves.
+
+    Attributes:
+      kinds: how many of each kind ("span", "sentence", "title", "cloze") a document gets.
+      seed: of the choice.
+    """
+
+    kinds: Mapping[str, int] = dataclasses.field(
+        default_factory=lambda: {"title": 1, "sentence": 6, "span": 6, "cloze": 12}
+    )
+    seed: int = 0
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class Network(Settings):
+    """The encoder-decoder.
+
+    Attributes:
+      encoder: "minilm" (pretrained), "t5" (from scratch, of the sizes below), or a Hugging Face folder of T5 or BERT.
+      vocabulary: "pretrained" (the encoder's own), "sentencepiece" (trained on the corpus) or "byte".
+      vocabulary_size: of a trained vocabulary.
+      width: of the decoder, and of a T5 encoder from scratch. A pretrained encoder sets its own.
+      encoder_layers, decoder_layers, heads, mlp_width: sizes; `encoder_layers` counts only for "t5".
+      dropout: rate.
+      query_residual: add the pooled encoding of the query to every decoder feature.
+      outputs: docid embeddings and outputs start "random", from the "centroid" of the documents under each token, or
+        from the "residual" (the centroid less its parent's, so that the sum along a path is the document's vector).
+      temperature: of the initialised outputs: logit = cosine / temperature.
+    """
+
+    encoder: str = "minilm"
+    vocabulary: str = "pretrained"
+    vocabulary_size: int = 8000
+    width: int = 384
+    encoder_layers: int = 2
+    decoder_layers: int = 2
+    heads: int = 6
+    mlp_width: int = 1024
+    dropout: float = 0.1
+    query_residual: bool = True
+    outputs: str = "residual"
+    temperature: float = 0.05
+
+    def __post_init__(self):
+        _one_of("Network.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
+        _one_of("Network.outputs", self.outputs, "random", "centroid", "residual")
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class Training(Settings):
+    """How the network is trained.
+
+    Attributes:
+      steps: updates; 0 leaves the network as it was initialised.
+      batch_size: examples an update.
+      max_input_length: tokens of a query, document or pseudo-query.
+      document_words: words of a document that an indexing example reads.
+      rates: share of each kind of example: "query", "document", "pseudo".
+      optimizer: "adamw" or "adafactor".
+      learning_rate, warmup_steps, schedule, weight_decay, clip: of the optimiser.
+      multipliers: regular expression on a parameter's path → factor on the learning rate; 0 freezes.
+      normalize: the softmax of the loss: over the whole "vocabulary" or the "level" of the docid.
+      label_smoothing: share of the target given to the other tokens.
+      microbatches: parts that a batch is computed in, one after the other.
+      evaluate_every: steps between retrievals on dev; 0 only at the end.
+      dev_queries: how many of the dev queries they use.
+      keep_best: the measure that chooses the parameters to keep; "" keeps the last.
+      patience: evaluations without improvement after which training stops; 0 never stops.
+      checkpoint_every: steps between checkpoints.
+      mesh: (data, model) devices; (0, 1) puts every device on data.
+      seed: of initialisation, shuffling and dropout.
+    """
+
+    steps: int = 1000
+    batch_size: int = 64
+    max_input_length: int = 64
+    document_words: int = 64
+    rates: Mapping[str, float] = dataclasses.field(
+        default_factory=lambda: {"query": 0.4, "document": 0.1, "pseudo": 0.5}
+    )
+    optimizer: str = "adamw"
+    learning_rate: float = 1e-3
+    warmup_steps: int = 50
+    schedule: str = "linear"
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    multipliers: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    normalize: str = "vocabulary"
+    label_smoothing: float = 0.0
+    microbatches: int = 1
+    evaluate_every: int = 0
+    dev_queries: int = 400
+    keep_best: str = ""
+    patience: int = 0
+    checkpoint_every: int = 200
+    mesh: tuple[int, int] = (0, 1)
+    seed: int = 0
+
+    def __post_init__(self):
+        _one_of("Training.optimizer", self.optimizer, "adamw", "adafactor")
+        _one_of("Training.normalize", self.normalize, "vocabulary", "level")
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class Decoding(Settings):
+    """How the index answers.
+
+    Attributes:
+      beams: hypotheses kept; at least the widest level of the docids makes the search exhaustive.
+      normalize: scores are log-probabilities over the "vocabulary", the "level" or the "constraint" (the tokens that
+        may follow).
+      max_query_length: tokens read of a query.
+    """
+
+    beams: int = 100
+    normalize: str = "vocabulary"
+    max_query_length: int = 64
+
+    def __post_init__(self):
+        _one_of("Decoding.normalize", self.normalize, "vocabulary", "level", "constraint")

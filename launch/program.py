@@ -1,0 +1,83 @@
+"""What every entry point shares: gin flags as T5X has them, and errors that are sentences, not tracebacks."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+
+import gin
+from absl import app, flags
+
+from gr_jax.errors import InputError
+
+_GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "A gin file; later files override earlier ones.")
+_GIN_BINDINGS = flags.DEFINE_multi_string("gin_bindings", [], "One binding; `--gin.NAME=value` says the same.")
+_CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def rewrite_gin_flags(argv: Sequence[str]) -> list[str]:
+    """Turns T5X's `--gin.NAME=value` into `--gin_bindings=NAME=value`."""
+    return [f"--gin_bindings={arg.removeprefix('--gin.')}" if arg.startswith("--gin.") else arg for arg in argv]
+
+
+def read_gin() -> None:
+    """Parses the gin files and bindings of the command line.
+
+    Raises:
+      InputError: a file is not there, a name is misspelt, a value does not parse; names the file and line.
+    """
+    gin.add_config_file_search_path(str(_CHECKOUT))
+    for name in _GIN_FILE.value:
+        if not any((root / name).is_file() for root in (pathlib.Path.cwd(), _CHECKOUT)):
+            known = ", ".join(sorted(str(p.relative_to(_CHECKOUT)) for p in _CHECKOUT.glob("gin_configs/**/*.gin")))
+            raise InputError("no such gin file", f"Name one of: {known}; or a file of your own.", file=name)
+    try:
+        gin.parse_config_files_and_bindings(_GIN_FILE.value, _GIN_BINDINGS.value)
+    except (ValueError, SyntaxError, TypeError, KeyError, OSError) as error:
+        raise InputError(
+            f"the configuration cannot be read: {_first_line(error)}",
+            "Correct that name or value; every file of gin_configs/ lists in its head what it takes.",
+            file=", ".join([*_GIN_FILE.value, *(f"--gin.{b}" for b in _GIN_BINDINGS.value)]),
+        ) from error
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs `main` under absl; an InputError or a gin error ends it with exit code 2 and its sentence alone."""
+
+    def guarded(argv: list[str]) -> None:
+        if len(argv) > 1 and not getattr(main, "takes_words", False):
+            _stop(InputError("an argument that no flag takes", "See --help for the flags.", value=argv[1]))
+        try:
+            main() if not getattr(main, "takes_words", False) else main(argv[1:])  # type: ignore[call-arg]
+        except InputError as error:
+            _stop(error)
+        except (ValueError, TypeError, RuntimeError) as error:
+            if not _is_gin(error):
+                raise
+            _stop(
+                InputError(
+                    f"the configuration is incomplete or wrong: {_first_line(error)}",
+                    "Give each macro that is REQUIRED on the command line, as --gin.NAME=value.",
+                )
+            )
+        except KeyboardInterrupt:
+            print("\nInterrupted. The same command goes on from here.", file=sys.stderr)
+            sys.exit(130)
+
+    app.run(guarded, argv=rewrite_gin_flags(sys.argv))
+
+
+def _is_gin(error: Exception) -> bool:
+    """Whether gin raised it: it says so in the message (it has no exception classes of its own)."""
+    text = str(error)
+    return any(word in text for word in ("gin", "REQUIRED", "Required bindings", "%", "In call to configurable"))
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _stop(error: InputError) -> None:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
