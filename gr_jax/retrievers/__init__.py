@@ -1,0 +1,9 @@
+"""Text in, ranking out: every way to find documents, behind one interface."""
+
+from gr_jax.retrievers.base import Evidence as Evidence
+from gr_jax.retrievers.base import Ranking as Ranking
+from gr_jax.retrievers.base import Retriever as Retriever
+from gr_jax.retrievers.base import ranking_to_run as ranking_to_run
+from gr_jax.retrievers.base import retrieve_run as retrieve_run
+from gr_jax.retrievers.base import stack_rankings as stack_rankings
+from gr_jax.retrievers.lexical import BM25 as BM25

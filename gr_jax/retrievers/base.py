@@ -1,0 +1,156 @@
+"""What every retriever answers with, and how an answer becomes a TREC run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from gr_jax import progress as progress_lib
+from gr_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from gr_jax.corpus import Corpus, Queries, Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """One reason why a document was found.
+
+    Attributes:
+      kind: "docid", "ngram" or "term".
+      text: the reason as a person reads it: a docid's tokens, an n-gram, a word of the query.
+      score: what it contributed.
+      tokens: its token ids, where it has some.
+      spans: (start, end) character offsets in the document's text, where it stands there.
+    """
+
+    kind: str
+    text: str
+    score: float
+    tokens: tuple[int, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """The answer to a batch of queries, best first; no document stands twice in one row.
+
+    Attributes:
+      doc_index: int32[batch, k], positions in the corpus; −1 where there are fewer than k answers.
+      score: float32[batch, k], falling along k; −inf where `doc_index` is −1.
+      evidence: for each query, for each rank that holds a document, why; None unless asked for.
+    """
+
+    doc_index: Int[np.ndarray, "batch k"]
+    score: Float[np.ndarray, "batch k"]
+    evidence: tuple[tuple[tuple[Evidence, ...], ...], ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.doc_index)
+
+
+class Retriever(Protocol):
+    """Text in, ranking out: what every system is in the end."""
+
+    def retrieve(
+        self,
+        queries: Sequence[str],
+        k: int,
+        *,
+        allowed: Bool[np.ndarray, "documents"] | Bool[np.ndarray, "batch documents"] | None = None,
+        explain: bool = False,
+    ) -> Ranking:
+        """The k best documents of each query.
+
+        Args:
+          queries: texts.
+          k: how many documents each gets at most.
+          allowed: which documents may be returned, one row for all queries or one for each; None allows all. Exact:
+            the answer is the k best among the allowed.
+          explain: fill `Ranking.evidence`.
+        """
+        ...
+
+
+def stack_rankings(rankings: Sequence[Ranking]) -> Ranking:
+    """One ranking of the batches' queries, in order; all have the same k."""
+    evidence = None
+    if all(ranking.evidence is not None for ranking in rankings):
+        evidence = tuple(row for ranking in rankings for row in ranking.evidence or ())
+    return Ranking(
+        np.concatenate([ranking.doc_index for ranking in rankings]),
+        np.concatenate([ranking.score for ranking in rankings]),
+        evidence,
+    )
+
+
+def ranking_to_run(ranking: Ranking, query_ids: Sequence[str], corpus: Corpus) -> Run:
+    """The ranking as query id → [(doc_id, score)], best first; the empty places are left out."""
+    from gr_jax.corpus import Run
+
+    if len(query_ids) != len(ranking):
+        raise InputError(
+            f"{len(query_ids)} query ids for a ranking of {len(ranking)} queries",
+            "Give one id for each query, in order.",
+        )
+    doc_ids = corpus.doc_ids
+    return Run(
+        {
+            query_id: [
+                (doc_ids[int(index)], float(score)) for index, score in zip(indices, scores, strict=True) if index >= 0
+            ]
+            for query_id, indices, scores in zip(query_ids, ranking.doc_index, ranking.score, strict=True)
+        }
+    )
+
+
+def retrieve_run(
+    retriever: Retriever, queries: Queries, k: int, corpus: Corpus, *, batch_size: int = 64, progress: bool = False
+) -> Run:
+    """Answers all queries, `batch_size` at a time, and returns the run."""
+    rankings = []
+    with progress_lib.bar("Retrieving", len(queries.ids), enabled=progress) as bar:
+        for start in range(0, len(queries.ids), batch_size):
+            texts = queries.texts[start : start + batch_size]
+            rankings.append(retriever.retrieve(texts, k))
+            bar.advance(len(texts))
+    if not rankings:
+        raise InputError("there are no queries to answer", "Name a file or a split that has queries.")
+    return ranking_to_run(stack_rankings(rankings), queries.ids, corpus)
+
+
+def checked_allowed(
+    allowed: np.ndarray | None, batch: int, num_documents: int
+) -> Bool[np.ndarray, "batch documents"] | None:
+    """`allowed` with one row for each query; InputError where its type or shape is wrong."""
+    if allowed is None:
+        return None
+    mask = np.asarray(allowed)
+    if mask.dtype != np.bool_:
+        raise InputError(
+            "`allowed` says for every document whether it may be returned",
+            "Give booleans, one for each document.",
+            value=mask.dtype,
+        )
+    if mask.shape not in ((num_documents,), (batch, num_documents)):
+        raise InputError(
+            f"`allowed` does not fit {batch} queries over {num_documents} documents",
+            f"Give the shape ({num_documents},) or ({batch}, {num_documents}).",
+            value=mask.shape,
+        )
+    return np.broadcast_to(mask, (batch, num_documents))
+
+
+def best(scores: Float[np.ndarray, "documents"], k: int, eligible: Bool[np.ndarray, "documents"]) -> np.ndarray:
+    """Positions of the k highest scores among the eligible, best first; equal scores in the order of the documents."""
+    candidates = np.flatnonzero(eligible)
+    values = scores[candidates]
+    if len(candidates) > k:
+        # The k-th best value decides; everything that equals it stays in, for the sort to break the tie by position.
+        keep = values >= np.partition(values, len(values) - k)[len(values) - k]
+        candidates, values = candidates[keep], values[keep]
+    return candidates[np.argsort(-values, kind="stable")[:k]]

@@ -1,0 +1,250 @@
+"""BM25, the line that every table is read against. bm25s weighs the terms; analysis, filters and storage are here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import pathlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gin
+import numpy as np
+from jaxtyping import Bool
+
+from gr_jax import progress as progress_lib
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.retrievers.base import Evidence, Ranking, best, checked_allowed
+
+if TYPE_CHECKING:
+    from gr_jax.corpus import Corpus
+
+ANALYZERS = ("english", "character_bigrams")
+KIND = "bm25"
+
+_WORD = re.compile(r"(?u)\b\w\w+\b")
+_IDENTIFIER = re.compile(r"(?u)\w+")
+
+
+@gin.configurable(module="gr_jax.retrievers")
+class BM25:
+    """BM25 with Lucene's idf over title and text.
+
+    Args:
+      corpus: what is searched.
+      k1: how soon a repeated term stops counting; ≥ 0.
+      b: how much longer documents are held back; 0 to 1.
+      analyzer: "english": lower-cased words of two letters and more, without English stop words, Snowball stems;
+        "character_bigrams": lower-cased pairs of neighbouring characters within words, for languages written without
+        spaces (there k1=1.2, b=0.75 do better).
+      transform: one of `gr_jax.text.TRANSFORMS`, applied to documents and queries first ("split_identifiers" for code).
+      progress: show a bar.
+
+    Raises:
+      InputError: a setting is out of its range, or the packages bm25s and PyStemmer are missing.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        k1: float = 0.9,
+        b: float = 0.4,
+        analyzer: str = "english",
+        transform: str = "none",
+        progress: bool = False,
+    ):
+        if not (k1 >= 0 and math.isfinite(k1)):
+            raise InputError("BM25's k1 is a number of 0 or more", "Use k1=0.9.", value=k1)
+        if not 0 <= b <= 1:
+            raise InputError("BM25's b lies between 0 and 1", "Use b=0.4.", value=b)
+        self.settings: dict[str, Any] = {"k1": float(k1), "b": float(b), "analyzer": analyzer, "transform": transform}
+        self._analyze = _analyzer(analyzer, transform)
+        self._corpus: Corpus | None = corpus
+        self.num_documents = len(corpus)
+        self.corpus_fingerprint = corpus.fingerprint
+        self._terms: dict[str, int] = {}
+        rows: list[list[int]] = []
+        with progress_lib.bar("Reading words for BM25", len(corpus), enabled=progress) as bar:
+            for document in corpus:
+                terms = self._analyze(f"{document.title} {document.text}")
+                # Ids by first appearance: the same corpus gives the same files.
+                rows.append([self._terms.setdefault(term, len(self._terms)) for term in terms])
+                bar.advance()
+        self._weights, self._documents, self._offsets = _weigh(rows, self._terms, k1, b)
+
+    def retrieve(
+        self,
+        queries: Sequence[str],
+        k: int,
+        *,
+        allowed: Bool[np.ndarray, "documents"] | Bool[np.ndarray, "batch documents"] | None = None,
+        explain: bool = False,
+    ) -> Ranking:
+        """See `Retriever.retrieve`. A document that shares no term with the query is no result, whatever k is.
+
+        Equal scores keep the documents' order. `explain` names the terms, what each contributed, and, where the index
+        knows its corpus, where they stand in the text.
+        """
+        if isinstance(queries, str):
+            raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)
+        if k < 1:
+            raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
+        mask = checked_allowed(allowed, len(queries), self.num_documents)
+        doc_index = np.full((len(queries), k), -1, np.int32)
+        score = np.full((len(queries), k), -np.inf, np.float32)
+        evidence = []
+        names: list[str] | None = None
+        for row, query in enumerate(queries):
+            terms = [self._terms[term] for term in self._analyze(query) if term in self._terms]
+            scores = self._score(terms)
+            eligible = scores > 0
+            if mask is not None:
+                eligible &= mask[row]
+            found = best(scores, k, eligible)
+            doc_index[row, : len(found)] = found
+            score[row, : len(found)] = scores[found]
+            if explain:
+                if names is None:
+                    names = list(self._terms)
+                evidence.append(tuple(self._explain(terms, int(document), names) for document in found))
+        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the index as a folder; the corpus itself is not in it."""
+        meta = {**self.settings, "documents": self.num_documents, "terms": len(self._terms)}
+        with storage.write_folder(path, KIND, corpus=self.corpus_fingerprint, meta=meta) as folder:
+            np.save(folder / "weights.npy", self._weights)
+            np.save(folder / "documents.npy", self._documents)
+            np.save(folder / "offsets.npy", self._offsets)
+            (folder / "terms.json").write_text(json.dumps(list(self._terms), ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, corpus: Corpus | None = None, *, mmap: bool = False) -> BM25:
+        """Reads what `save` wrote.
+
+        Args:
+          path: the folder.
+          corpus: the corpus that was indexed; only explanations need it.
+          mmap: leave the arrays on disk until they are touched.
+
+        Raises:
+          InputError: not such a folder, altered, or made from another corpus.
+        """
+        path = pathlib.Path(path)
+        manifest = storage.read_folder(path, KIND)
+        if corpus is not None and corpus.fingerprint != manifest.corpus:
+            raise InputError(
+                f"this index was made from the corpus {manifest.corpus}, not from the one given",
+                "Load it with the corpus that it was made from, or index this corpus.",
+                file=path,
+                value=corpus.fingerprint,
+            )
+        index = cls.__new__(cls)
+        try:
+            index.settings = {name: manifest.meta[name] for name in ("k1", "b", "analyzer", "transform")}
+            index.num_documents = int(manifest.meta["documents"])
+            terms = json.loads((path / "terms.json").read_text(encoding="utf-8"))
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise InputError(f"not a readable BM25 index: {error}", "Index the corpus again.", file=path) from error
+        index._analyze = _analyzer(index.settings["analyzer"], index.settings["transform"])
+        index._corpus = corpus
+        index.corpus_fingerprint = manifest.corpus
+        index._terms = {term: number for number, term in enumerate(terms)}
+        index._weights = storage.load_array(path / "weights.npy", mmap=mmap)
+        index._documents = storage.load_array(path / "documents.npy", mmap=mmap)
+        index._offsets = storage.load_array(path / "offsets.npy")
+        return index
+
+    def _score(self, terms: Sequence[int]) -> np.ndarray:
+        """float32[documents]: the summed weights of the terms; a term counts as often as the query says it."""
+        postings = [slice(self._offsets[term], self._offsets[term + 1]) for term in terms]
+        if not postings:
+            return np.zeros(self.num_documents, np.float32)
+        documents = np.concatenate([self._documents[posting] for posting in postings])
+        weights = np.concatenate([self._weights[posting] for posting in postings])
+        return np.bincount(documents, weights, minlength=self.num_documents).astype(np.float32)
+
+    def _explain(self, terms: Sequence[int], document: int, names: Sequence[str]) -> tuple[Evidence, ...]:
+        """The query's terms in one document, the weightiest first."""
+        found = []
+        for term, times in Counter(terms).items():
+            start, end = int(self._offsets[term]), int(self._offsets[term + 1])
+            place = start + int(np.searchsorted(self._documents[start:end], document))
+            if place < end and self._documents[place] == document:
+                spans = self._spans(names[term], document)
+                found.append(Evidence("term", names[term], times * float(self._weights[place]), spans=spans))
+        return tuple(sorted(found, key=lambda reason: (-reason.score, reason.text)))
+
+    def _spans(self, term: str, document: int) -> tuple[tuple[int, int], ...]:
+        if self._corpus is None:
+            return ()
+        text = self._corpus[document].text
+        if self.settings["analyzer"] == "character_bigrams":
+            return tuple(match.span() for match in re.finditer(f"(?i:{re.escape(term)})", text))
+        return tuple(match.span() for match in _IDENTIFIER.finditer(text) if term in self._analyze(match[0]))
+
+
+def _weigh(
+    rows: list[list[int]], terms: dict[str, int], k1: float, b: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """BM25's weight of every term in every document, by term: weights float32, documents int32, offsets int64."""
+    bm25s = _import("bm25s")
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    if not terms:
+        return np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
+    weigher = bm25s.BM25(k1=k1, b=b, method="lucene")
+    weigher.index((rows, dict(terms)), create_empty_token=False, show_progress=False)
+    scores = weigher.scores
+    return (
+        np.asarray(scores["data"], np.float32),
+        np.asarray(scores["indices"], np.int32),
+        np.asarray(scores["indptr"], np.int64),
+    )
+
+
+def _analyzer(name: str, transform: str) -> Callable[[str], list[str]]:
+    """The function from a text to its terms."""
+    if name not in ANALYZERS:
+        raise InputError("no such analyzer", f"Choose among {', '.join(ANALYZERS)}.", value=name)
+    prepare = _transform(transform)
+    if name == "character_bigrams":
+        return lambda text: _character_bigrams(prepare(text))
+    from_bm25s = _import("bm25s.stopwords")
+    stop_words = frozenset(from_bm25s.STOPWORDS_EN)
+    stemmer = _import("Stemmer").Stemmer("english")
+
+    def analyze(text: str) -> list[str]:
+        return stemmer.stemWords([word for word in _WORD.findall(prepare(text).lower()) if word not in stop_words])
+
+    return analyze
+
+
+def _character_bigrams(text: str) -> list[str]:
+    words: Iterable[str] = _IDENTIFIER.findall(text.lower())
+    return [word[start : start + 2] for word in words for start in range(max(len(word) - 1, 1))]
+
+
+def _transform(name: str) -> Callable[[str], str]:
+    if name == "none":
+        return lambda text: text
+    from gr_jax.text import TRANSFORMS
+
+    if name not in TRANSFORMS:
+        raise InputError("no such text transform", f"Choose among {', '.join(TRANSFORMS)}.", value=name)
+    return TRANSFORMS[name]
+
+
+def _import(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = {"Stemmer": "PyStemmer"}.get(name, name.partition(".")[0])
+        raise InputError(f"BM25 needs the package {package}", "pip install 'gr_jax[eval]'") from error

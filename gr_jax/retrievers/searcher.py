@@ -1,0 +1,72 @@
+"""The door for people: one question in, readable hits out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from gr_jax.corpus import Corpus
+from gr_jax.errors import InputError
+from gr_jax.retrievers.base import Ranking, Retriever
+
+
+@dataclasses.dataclass(frozen=True)
+class Hit:
+    """One answer.
+
+    Attributes:
+      doc_id, title, text: the document.
+      score: the retriever's; comparable within one answer only.
+      docid: the identifier that was generated, as its tokens joined by "-"; "" for retrievers that generate none.
+    """
+
+    doc_id: str
+    title: str
+    text: str
+    score: float
+    docid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.score:8.2f}  {self.title or self.doc_id}" + (f"  [{self.docid}]" if self.docid else "")
+
+
+class Searcher:
+    """A retriever together with the documents that it answers from.
+
+    Args:
+      retriever: any retriever.
+      corpus: the documents, in the retriever's order.
+    """
+
+    def __init__(self, retriever: Retriever, corpus: Corpus):
+        self.retriever, self.corpus = retriever, corpus
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The k best documents for one question, best first.
+
+        Raises:
+          InputError: the question is empty or `k` is not positive.
+        """
+        if not query.strip():
+            raise InputError("the question is empty", "Ask something in words.", value=query)
+        if k <= 0:
+            raise InputError("k must be positive", "Ask for at least one document.", value=k)
+        ranking = self.retriever.retrieve([query], k, explain=True)
+        hits = []
+        for rank, index in enumerate(ranking.doc_index[0]):
+            if index < 0:
+                break
+            document = self.corpus[int(index)]
+            reasons = ranking.evidence[0][rank] if ranking.evidence else ()
+            docid = next((reason.text for reason in reasons if reason.kind == "docid"), "")
+            score = float(ranking.score[0, rank])
+            hits.append(Hit(document.doc_id, document.title, document.text, score, docid))
+        return hits
+
+    def retrieve(
+        self, queries: Sequence[str], k: int, *, allowed: np.ndarray | None = None, explain: bool = False
+    ) -> Ranking:
+        """The retriever's own `retrieve`, for batches."""
+        return self.retriever.retrieve(queries, k, allowed=allowed, explain=explain)
