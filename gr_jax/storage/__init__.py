@@ -1,10 +1,10 @@
 """Artefacts on disk: folders with a manifest, written whole or not at all, verified when read."""
 
+from gr_jax.storage.arrays import load_array as load_array
 from gr_jax.storage.atomic import write_bytes as write_bytes
 from gr_jax.storage.atomic import write_json as write_json
 from gr_jax.storage.atomic import write_text as write_text
 from gr_jax.storage.folder import Manifest as Manifest
 from gr_jax.storage.folder import is_complete as is_complete
-from gr_jax.storage.folder import load_array as load_array
 from gr_jax.storage.folder import read_folder as read_folder
 from gr_jax.storage.folder import write_folder as write_folder

@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import pathlib
-import secrets
+import shutil
+from collections.abc import Iterator
+
+from gr_jax.errors import InputError
+from gr_jax.storage import beside
+
+_SPACE = {
+    errno.ENOSPC: ("the disk is full", "Free some space or name a folder on another disk"),
+    errno.EDQUOT: ("the disk quota is used up", "Free some space or name a folder on another disk"),
+    errno.EFBIG: ("the file would be larger than the file system allows", "Name a folder on another disk"),
+}
+_NAMES = {
+    errno.EROFS: ("the file system is read-only", "Name a folder that can be written"),
+    errno.EACCES: ("no permission to write here", "Name a folder that you may write, or change its permissions"),
+    errno.EPERM: ("no permission to write here", "Name a folder that you may write, or change its permissions"),
+    errno.EEXIST: ("a part of this path is a file, not a folder", "Name another folder"),
+    errno.ENOTDIR: ("a part of this path is a file, not a folder", "Name another folder"),
+    errno.ENAMETOOLONG: ("this name is longer than the file system allows", "Name a shorter one"),
+}
 
 
 def write_bytes(path: str | os.PathLike, data: bytes) -> None:
-    """Writes `data` to `path` so that a reader sees the old content or the new one, never a part."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with open(beside, "wb") as file:
+    """Writes `data` to `path` so that a reader sees the old content or the new one, never a part.
+
+    A link is followed; what is no regular file (a pipe, `/dev/stdout`) is written straight.
+
+    Raises:
+      InputError: the disk is full, or `path` may not be written; what stood there is as it was.
+    """
+    path = pathlib.Path(os.path.realpath(path))
+    with explain_names(path), explain_full_disk(path):
+        if path.is_dir():
+            raise InputError("a folder stands where a file is to be written", "Name another file.", file=path)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.new_file(path) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+            os.replace(file.name, path)
+        beside.sync_folder(path.parent)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -30,4 +59,40 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 def write_json(path: str | os.PathLike, value: object) -> None:
     """`write_text` of indented JSON with sorted keys."""
-    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    write_text(path, render_json(value))
+
+
+def render_json(value: object) -> str:
+    """Indented JSON with sorted keys and a last line end."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+@contextlib.contextmanager
+def explain_names(path: pathlib.Path) -> Iterator[None]:
+    """Turns the system's refusal of a name into an `InputError` about `path`; what else happens is passed on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NAMES:
+            raise
+        problem, remedy = _NAMES[error.errno]
+        raise InputError(problem, f"{remedy}.", file=path) from error
+
+
+@contextlib.contextmanager
+def explain_full_disk(path: pathlib.Path) -> Iterator[None]:
+    """Turns a full disk met while `path` is written into an `InputError`; what else happens is passed on."""
+    try:
+        yield
+    except OSError as error:
+        # NumPy reports a short write without an error number.
+        code = errno.ENOSPC if error.errno is None and _is_full(path) else error.errno
+        if code not in _SPACE:
+            raise
+        problem, remedy = _SPACE[code]
+        raise InputError(problem, f"{remedy}; what stood here before is as it was.", file=path) from error
+
+
+def _is_full(path: pathlib.Path) -> bool:
+    folder = next((parent for parent in path.parents if parent.is_dir()), None)
+    return folder is not None and shutil.disk_usage(folder).free < 1 << 20

@@ -1,7 +1,7 @@
 """An artefact is a folder with `manifest.json`: what it is, what it was made from, and a checksum of every file.
 
-The folder is filled under another name and renamed when it is complete, so a process that dies in the middle leaves
-nothing that could be mistaken for the artefact, and what stood there before stays until that moment.
+The folder is filled under another name and takes its own when it is complete, so a process that dies in the middle
+leaves nothing that could be mistaken for the artefact, and what stood there before stays until that moment.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import hashlib
 import json
 import os
 import pathlib
-import secrets
-import shutil
 from collections.abc import Iterator
 
-import numpy as np
-
 from gr_jax.errors import InputError
+from gr_jax.storage import beside
+from gr_jax.storage.atomic import explain_full_disk, explain_names, render_json
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+_OWN_CHECKSUM = "manifest_sha256"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,28 +57,28 @@ def write_folder(
     meta: dict | None = None,
     gin: str = "",
 ) -> Iterator[pathlib.Path]:
-    """Yields a folder to fill; on leaving, it is checksummed and takes the place of `path` in one rename.
+    """Yields a folder to fill; on leaving, it is checksummed and takes the place of `path` in one step.
 
-    `meta` may be filled while the folder is open: it is written at the end. If the body raises (a full disk, an
-    interrupt), `path` is left as it was.
+    `meta` may be filled while the folder is open: it is written at the end. If the body raises or the process is
+    killed, `path` is as it was. A link is followed. Only an artefact or an empty folder is ever replaced.
+
+    Raises:
+      InputError: something else than an artefact stands at `path`, the disk is full, or `path` may not be written.
     """
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = pathlib.Path(os.path.realpath(path))
     meta = {} if meta is None else meta
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    beside.mkdir()
-    try:
-        yield beside
-        files = {name: _describe(beside / name) for name in _list_files(beside)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(explain_full_disk(path))
+        with explain_names(path):
+            _refuse_to_replace_others(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = stack.enter_context(beside.new_folder(path))
+        yield new
+        files = {name: _describe(new / name) for name in _list_files(new)}
         manifest = Manifest(kind=kind, corpus=corpus, made_from=made_from, meta=meta, gin=gin, files=files)
-        text = json.dumps(dataclasses.asdict(manifest), indent=2, sort_keys=True, ensure_ascii=False)
-        with open(beside / MANIFEST, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        _replace_folder(beside, path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        (new / MANIFEST).write_bytes(_render(json.loads(json.dumps(dataclasses.asdict(manifest)))))
+        _refuse_to_replace_others(path)
+        beside.replace_folder(new, path)
 
 
 def read_folder(path: str | os.PathLike, kind: str | None = None, *, verify: bool = True) -> Manifest:
@@ -95,49 +94,16 @@ def read_folder(path: str | os.PathLike, kind: str | None = None, *, verify: boo
         it is missing, truncated or altered.
     """
     path = pathlib.Path(path)
-    file = path / MANIFEST
-    if not file.is_file():
-        raise InputError(
-            "no such artefact: there is no manifest.json",
-            f"Name a folder that holds {'an artefact' if kind is None else f'a finished {kind!r} artefact'}, "
-            "or run the stage that writes it.",
-            file=path,
-        )
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-        manifest = Manifest(**raw)
-        described = {str(name): (str(entry["sha256"]), int(entry["bytes"])) for name, entry in manifest.files.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"the manifest cannot be read: {error}", "Make the artefact again.", file=file) from error
-    if manifest.schema != SCHEMA_VERSION:
-        raise InputError(
-            f"written with layout version {manifest.schema}, this library reads version {SCHEMA_VERSION}",
-            "Make the artefact again with this version.",
-            file=file,
-        )
-    if kind is not None and manifest.kind != kind:
-        raise InputError(
-            f"this folder holds {manifest.kind!r}, not {kind!r}", f"Name a folder that holds {kind!r}.", file=path
-        )
-    for name, (sha256, size) in described.items():
-        entry = path / name
-        if not entry.resolve().is_relative_to(path.resolve()):
-            raise InputError("the manifest names a file outside its folder", "Make it again.", file=file, value=name)
-        if not entry.is_file():
-            raise InputError("a file of this artefact is missing", "Copy it again whole, or make it again.", file=entry)
-        if entry.stat().st_size != size:
-            raise InputError(
-                f"truncated or altered: {entry.stat().st_size} bytes where the manifest says {size}",
-                "Copy the artefact again whole, or make it again.",
-                file=entry,
-            )
-        if verify and _sha256(entry) != sha256:
-            raise InputError(
-                "altered: its checksum is not the manifest's",
-                "Copy the artefact again whole, or make it again.",
-                file=entry,
-            )
-    return manifest
+    with contextlib.suppress(OSError):
+        beside.recover(pathlib.Path(os.path.realpath(path)))
+    while True:
+        data = _read_manifest(path, kind)
+        try:
+            return _check(path, data, kind, verify)
+        except InputError:
+            # Another process may have put a new artefact in this place between the reading of two files.
+            if _read_manifest(path, kind) == data:
+                raise
 
 
 def is_complete(path: str | os.PathLike, kind: str, made_from: str) -> bool:
@@ -148,18 +114,130 @@ def is_complete(path: str | os.PathLike, kind: str, made_from: str) -> bool:
         return False
 
 
-def load_array(path: str | os.PathLike, *, mmap: bool = False) -> np.ndarray:
-    """Loads one `.npy`, memory-mapped read-only if asked; never unpickles."""
+def _read_manifest(path: pathlib.Path, kind: str | None) -> bytes:
+    file = path / MANIFEST
     try:
-        return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        return file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise InputError(
-            f"not a readable .npy array: {error}", "Copy the artefact again whole, or make it again.", file=path
+            "no such artefact: there is no manifest.json",
+            f"Name a folder that holds {'an artefact' if kind is None else f'a finished {kind!r} artefact'}, "
+            "or run the stage that writes it.",
+            file=path,
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        raise InputError(f"cannot be read: {error}", "Name a folder that can be read.", file=path) from error
+
+
+def _check(path: pathlib.Path, data: bytes, kind: str | None, verify: bool) -> Manifest:
+    """Checks the folder against its manifest `data`, from the cheapest check to the dearest."""
+    manifest = _parse(path / MANIFEST, data)
+    if kind is not None and manifest.kind != kind:
+        raise InputError(
+            f"this folder holds {manifest.kind!r}, not {kind!r}", f"Name a folder that holds {kind!r}.", file=path
+        )
+    folder = os.path.realpath(path)
+    for name, entry in manifest.files.items():
+        if not _is_inside(folder, name):
+            raise InputError(
+                "the manifest names a file outside its folder", "Make the artefact again.", file=path, value=name
+            )
+        file = path / name
+        try:
+            size = os.stat(file).st_size
+            if size != entry["bytes"]:
+                raise InputError(
+                    f"truncated or altered: {size} bytes where the manifest says {entry['bytes']}",
+                    "Copy the artefact again whole, or make it again.",
+                    file=file,
+                )
+            if verify and _sha256(file) != entry["sha256"]:
+                raise InputError(
+                    "altered: its checksum is not the manifest's",
+                    "Copy the artefact again whole, or make it again.",
+                    file=file,
+                )
+        except OSError as error:
+            raise InputError(
+                f"a file of this artefact is missing or cannot be read: {error.strerror}",
+                "Copy the artefact again whole, or make it again.",
+                file=file,
+            ) from error
+    return manifest
+
+
+def _parse(file: pathlib.Path, data: bytes) -> Manifest:
+    try:
+        raw = json.loads(data.decode("utf-8"))
+        if not _is_ours(raw):
+            raise InputError(
+                "this manifest was not written by gr_jax", "Name a folder that gr_jax wrote.", file=file.parent
+            )
+        if raw["schema"] != SCHEMA_VERSION:
+            raise InputError(
+                f"written with layout version {raw['schema']}, this library reads version {SCHEMA_VERSION}",
+                "Make the artefact again with this version of gr_jax.",
+                file=file,
+            )
+        raw.pop(_OWN_CHECKSUM, None)
+        if _render(raw) != data:
+            raise InputError(
+                "altered: the manifest's own checksum does not hold",
+                "Copy the artefact again whole, or make it again.",
+                file=file,
+            )
+        return Manifest(**raw)
+    except InputError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"the manifest cannot be read: {error}", "Copy the artefact again whole, or make it again.", file=file
         ) from error
 
 
+def _render(raw: dict) -> bytes:
+    """The bytes of a manifest: JSON with a checksum of itself, so that one altered byte anywhere shows."""
+    own = hashlib.sha256(render_json(raw).encode("utf-8")).hexdigest()
+    return render_json({**raw, _OWN_CHECKSUM: own}).encode("utf-8")
+
+
+def _is_ours(raw: object) -> bool:
+    return isinstance(raw, dict) and {"kind", "files", "made_from", "schema"} <= raw.keys()
+
+
+def _refuse_to_replace_others(path: pathlib.Path) -> None:
+    """A mistyped folder must not cost anybody their files."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise InputError("a file stands where a folder is to be written", "Name another folder.", file=path)
+    if next(path.iterdir(), None) is None:
+        return
+    try:
+        if _is_ours(json.loads((path / MANIFEST).read_bytes())):
+            return
+    except FileNotFoundError:
+        pass
+    except (ValueError, RecursionError):
+        return  # a damaged manifest: an artefact that is being made again
+    raise InputError(
+        "this folder holds something that gr_jax did not write, and would be replaced",
+        "Name another folder, or move away what is there.",
+        file=path,
+    )
+
+
+def _is_inside(folder: str, name: str) -> bool:
+    try:
+        target = os.path.realpath(os.path.join(folder, name))
+    except ValueError:  # a null byte
+        return False
+    return os.path.commonpath([folder, target]) == folder and target != folder
+
+
 def _list_files(folder: pathlib.Path) -> list[str]:
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
+    names = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return sorted(name for name in names if name != MANIFEST)
 
 
 def _describe(path: pathlib.Path) -> dict:
@@ -169,18 +247,3 @@ def _describe(path: pathlib.Path) -> dict:
 def _sha256(path: pathlib.Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _replace_folder(new: pathlib.Path, old: pathlib.Path) -> None:
-    """Renames `new` to `old`. A folder cannot be renamed over a non-empty one, so that one is first moved aside."""
-    if not old.exists():
-        os.rename(new, old)
-        return
-    aside = old.with_name(f".{old.name}.{secrets.token_hex(4)}.replaced")
-    os.rename(old, aside)
-    try:
-        os.rename(new, old)
-    except BaseException:
-        os.rename(aside, old)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
