@@ -63,9 +63,7 @@ def replace_folder(new: pathlib.Path, old: pathlib.Path) -> None:
     there is first moved aside, under lock; `recover` brings it back if the process dies at that moment.
     """
     sync_tree(new)
-    if not old.exists():
-        os.rename(new, old)
-    elif not _exchange(new, old):
+    if not _take_free_name(new, old) and not _exchange(new, old):
         aside = _name(old, "replaced")
         handle = os.open(old, os.O_RDONLY)
         try:
@@ -133,6 +131,17 @@ def _remove_abandoned(path: pathlib.Path) -> None:
                         shutil.rmtree(left) if left.is_dir() else left.unlink()
                 finally:
                     os.close(handle)
+
+
+def _take_free_name(new: pathlib.Path, old: pathlib.Path) -> bool:
+    """Renames if nothing, or an empty folder, has the name `old`."""
+    try:
+        os.rename(new, old)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def _lock(handle: int, *, wait: bool = True) -> bool:

@@ -73,6 +73,7 @@ def write_folder(
             _refuse_to_replace_others(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             new = stack.enter_context(beside.new_folder(path))
+        stack.enter_context(explain_full_disk(path))  # before leaving `new` frees the space again
         yield new
         files = {name: _describe(new / name) for name in _list_files(new)}
         manifest = Manifest(kind=kind, corpus=corpus, made_from=made_from, meta=meta, gin=gin, files=files)
