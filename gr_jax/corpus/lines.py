@@ -1,0 +1,124 @@
+"""Lines of text files, plain or gzipped, with errors that say which line is at fault."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pathlib
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+from gr_jax import storage
+from gr_jax.errors import InputError
+
+
+def find(folder: pathlib.Path, name: str) -> pathlib.Path | None:
+    """`folder/name`, or `folder/name.gz` where only that exists."""
+    for file in (folder / name, folder / f"{name}.gz"):
+        if file.is_file():
+            return file
+    return None
+
+
+def read_lines(file: str | os.PathLike) -> Iterator[tuple[int, str]]:
+    """Streams (1-based number, line without its end) of the lines that are not blank.
+
+    A file is taken for gzip by its first two bytes, whatever its name. A byte order mark is skipped.
+
+    Raises:
+      InputError: the file cannot be opened, is a truncated or damaged gzip file, or a line is not UTF-8.
+    """
+    number = 0
+    try:
+        with _open(file) as stream:
+            for number, raw in enumerate(stream, start=1):
+                if number == 1:
+                    raw = raw.removeprefix(b"\xef\xbb\xbf")
+                try:
+                    line = raw.decode("utf-8").rstrip("\r\n")
+                except UnicodeDecodeError as error:
+                    raise InputError(
+                        f"not UTF-8 at byte {error.start + 1} of the line",
+                        "Save the file as UTF-8.",
+                        file=file,
+                        line=number,
+                        value=raw[max(0, error.start - 20) : error.end + 20],
+                    ) from error
+                if line and not line.isspace():
+                    yield number, line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(
+            f"truncated or damaged gzip file after line {number}: {error}",
+            "Copy or compress the file again.",
+            file=file,
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        if isinstance(error, InputError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot be read: {reason}", "Name a file that can be read.", file=file) from error
+
+
+def read_json_lines(file: str | os.PathLike) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Streams (line number, object) of a file with one JSON object a line.
+
+    Raises:
+      InputError: as `read_lines`; or a line is not a JSON object.
+    """
+    for number, line in read_lines(file):
+        yield number, parse_json(line, file, number)
+
+
+def parse_json(line: str, file: str | os.PathLike, number: int) -> dict[str, Any]:
+    """The JSON object that a line holds; InputError otherwise."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:  # ValueError too for integers of thousands of digits
+        raise InputError(
+            f"not JSON: {error}", "Write one JSON object a line.", file=file, line=number, value=line
+        ) from error
+    if not isinstance(record, dict):
+        raise InputError("not a JSON object", "Write one JSON object a line.", file=file, line=number, value=record)
+    return record
+
+
+def identifier(record: dict[str, Any], file: str | os.PathLike, number: int) -> str:
+    """`_id` of a BEIR record: a string, or an integer that is read as one."""
+    value = record.get("_id")
+    if isinstance(value, str) or type(value) is int:
+        return str(value)
+    problem = "no _id" if value is None else "_id is not a string"
+    raise InputError(
+        problem, 'Give every line an "_id".', file=file, line=number, value=record if value is None else value
+    )
+
+
+def string(record: dict[str, Any], field: str, file: str | os.PathLike, number: int, default: str | None = None) -> str:
+    """A string field of a BEIR record; `default` where it is absent or null, if given."""
+    value = record.get(field)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        problem = f"no {field}" if value is None else f"{field} is not a string"
+        raise InputError(problem, f'Give every line a string "{field}".', file=file, line=number, value=value or record)
+    return value
+
+
+def write_lines(file: str | os.PathLike, lines: Iterable[str]) -> None:
+    """Writes `lines`, whole or not at all; gzipped where the name ends in .gz, with equal bytes for equal lines."""
+    data = "".join(f"{line}\n" for line in lines).encode("utf-8")
+    if os.fspath(file).endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
+    storage.write_bytes(file, data)
+
+
+def _open(file: str | os.PathLike) -> IO[bytes]:
+    stream = open(file, "rb")
+    try:
+        zipped = stream.peek(2)[:2] == b"\x1f\x8b"
+        return gzip.open(file, "rb") if zipped else stream  # type: ignore[return-value]
+    finally:
+        if zipped:
+            stream.close()

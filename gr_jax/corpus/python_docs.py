@@ -1,0 +1,2 @@
+def python_docs(*a, **k):
+    raise NotImplementedError
