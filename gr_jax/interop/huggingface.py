@@ -200,7 +200,9 @@ def _read_config(folder: pathlib.Path, what: str, accepted: tuple[str, ...]) -> 
         )
     if raw.get("pad_token_id", 0) != 0:
         raise InputError(
-            "the padding token must be 0", "Use a model that pads with 0.", file=folder / "config.json",
+            "the padding token must be 0",
+            "Use a model that pads with 0.",
+            file=folder / "config.json",
             value=raw["pad_token_id"],
         )
     return raw
@@ -209,7 +211,9 @@ def _read_config(folder: pathlib.Path, what: str, accepted: tuple[str, ...]) -> 
 def _get(raw: dict, file: pathlib.Path, key: str, kind: type, default: Any = None) -> Any:
     value = raw.get(key, default)
     if isinstance(value, bool) and kind is not bool or not isinstance(value, (int, float) if kind is float else kind):
-        raise InputError(f"{key} is missing or not of type {kind.__name__}", "Copy the file again.", file=file, value=value)
+        raise InputError(
+            f"{key} is missing or not of type {kind.__name__}", "Copy the file again.", file=file, value=value
+        )
     if kind is int and value <= 0:
         raise InputError(f"{key} must be positive", "Copy the file again.", file=file, value=value)
     return kind(value)
@@ -219,8 +223,10 @@ def _t5_config(raw: dict, file: pathlib.Path) -> T5Config:
     activation = raw.get("feed_forward_proj", "relu")
     if activation not in _T5_ACTIVATIONS:
         raise InputError(
-            "feed_forward_proj is not supported", f"It must be one of {', '.join(_T5_ACTIVATIONS)}.",
-            file=file, value=activation,
+            "feed_forward_proj is not supported",
+            f"It must be one of {', '.join(_T5_ACTIVATIONS)}.",
+            file=file,
+            value=activation,
         )
     layers = _get(raw, file, "num_layers", int)
     return T5Config(
@@ -229,8 +235,9 @@ def _t5_config(raw: dict, file: pathlib.Path) -> T5Config:
         num_heads=_get(raw, file, "num_heads", int),
         head_dim=_get(raw, file, "d_kv", int),
         num_encoder_layers=layers,
-        num_decoder_layers=_get({**raw, "num_decoder_layers": raw.get("num_decoder_layers") or layers}, file,
-                                "num_decoder_layers", int),
+        num_decoder_layers=_get(
+            {**raw, "num_decoder_layers": raw.get("num_decoder_layers") or layers}, file, "num_decoder_layers", int
+        ),
         mlp_dim=_get(raw, file, "d_ff", int),
         mlp_activations=_T5_ACTIVATIONS[activation],
         logits_via_embedding=_get(raw, file, "tie_word_embeddings", bool, True),
@@ -276,13 +283,17 @@ def _bert_config(raw: dict, file: pathlib.Path) -> BertConfig:
     activation = raw.get("hidden_act", "gelu")
     if activation not in _BERT_ACTIVATIONS:
         raise InputError(
-            "hidden_act is not supported", f"It must be one of {', '.join(_BERT_ACTIVATIONS)}.",
-            file=file, value=activation,
+            "hidden_act is not supported",
+            f"It must be one of {', '.join(_BERT_ACTIVATIONS)}.",
+            file=file,
+            value=activation,
         )
     if raw.get("position_embedding_type", "absolute") != "absolute":
         raise InputError(
-            "only absolute positions are supported", "Use a BERT with absolute positions.",
-            file=file, value=raw["position_embedding_type"],
+            "only absolute positions are supported",
+            "Use a BERT with absolute positions.",
+            file=file,
+            value=raw["position_embedding_type"],
         )
     config = BertConfig(
         vocab_size=_get(raw, file, "vocab_size", int),
@@ -314,8 +325,11 @@ def _t5_entries(config: T5Config) -> Iterator[Entry]:
         )
         attentions = [("self_attention" if decoder else "attention", "SelfAttention")]
         attentions += [("encoder_decoder_attention", "EncDecAttention")] if decoder else []
-        norms = {"attention": "attention", "self_attention": "self_attention",
-                 "encoder_decoder_attention": "cross_attention"}
+        norms = {
+            "attention": "attention",
+            "self_attention": "self_attention",
+            "encoder_decoder_attention": "cross_attention",
+        }
         for i in range(layers):
             ours, theirs = (stack, f"layers_{i}"), f"{stack}.block.{i}.layer"
             for j, (name, their_name) in enumerate(attentions):

@@ -84,7 +84,9 @@ class TensorFolder:
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict):
             raise InputError("it has no weight_map", _AGAIN, file=index)
-        files = [self.folder / name for name in sorted({pathlib.PurePath(str(name)).name for name in weight_map.values()})]
+        files = [
+            self.folder / name for name in sorted({pathlib.PurePath(str(name)).name for name in weight_map.values()})
+        ]
         for file in files:
             if not file.is_file():
                 raise InputError("a file that the index lists is missing", "Copy the folder again whole.", file=file)

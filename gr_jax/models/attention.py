@@ -67,7 +67,7 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[Array, "B T d"],
         source: Float[Array, "B S e"],
-        mask: Bool[Array, "B #T S"] | None,
+        mask: Bool[Array, " B #T S"] | None,
         bias: Float[Array, "H T S"] | None = None,
         *,
         deterministic: bool,
@@ -84,9 +84,7 @@ class MultiHeadAttention(nn.Module):
         weights = layers.dropout(self, weights, self.dropout_rate, deterministic)
         return self.out(jnp.einsum("bhts,bshd->bthd", weights, v))
 
-    def keys_and_values(
-        self, source: Float[Array, "B S e"]
-    ) -> tuple[Float[Array, "B S H D"], Float[Array, "B S H D"]]:
+    def keys_and_values(self, source: Float[Array, "B S e"]) -> tuple[Float[Array, "B S H D"], Float[Array, "B S H D"]]:
         """What a cache of cross-attention holds."""
         return self.key(source), self.value(source)
 
@@ -140,9 +138,7 @@ class MultiHeadAttention(nn.Module):
         return logits * self.head_dim**-0.5 if self.scaled else logits
 
 
-def segment_mask(
-    query_segments: Int[Array, "B T"], key_segments: Int[Array, "B S"]
-) -> Bool[Array, "B T S"]:
+def segment_mask(query_segments: Int[Array, "B T"], key_segments: Int[Array, "B S"]) -> Bool[Array, "B T S"]:
     """Which key a position may see when several examples share a row; segment 0 is padding and is seen by none."""
     return (query_segments[:, :, None] == key_segments[:, None, :]) & (key_segments != 0)[:, None, :]
 

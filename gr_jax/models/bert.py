@@ -90,7 +90,7 @@ class BertEncoder(nn.Module):
     def __call__(
         self,
         embedded: Float[Array, "B S d"],
-        mask: Bool[Array, "B #S S"],
+        mask: Bool[Array, " B #S S"],
         positions: Int[Array, "B S"] | None = None,
         token_types: Int[Array, "B S"] | None = None,
         *,

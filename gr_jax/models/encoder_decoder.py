@@ -131,7 +131,7 @@ class EncoderDecoder(nn.Module):
             query = self._query_vector(query)
         return self._combine(features, query)
 
-    def __call__(
+    def features(
         self,
         encoder_input_tokens: Int[Array, "B S"],
         decoder_input_tokens: Int[Array, "B T"],
@@ -140,12 +140,10 @@ class EncoderDecoder(nn.Module):
         encoder_positions: Int[Array, "B S"] | None = None,
         decoder_segment_ids: Int[Array, "B T"] | None = None,
         deterministic: bool = True,
-    ) -> Float[Array, "B T vocab"]:
-        """Logits, float32. The first decoder input token is 0."""
-        encoded = self.encode(
-            encoder_input_tokens, encoder_segment_ids, encoder_positions, deterministic=deterministic
-        )
-        features = self.decode_features(
+    ) -> Float[Array, "B T f"]:
+        """Teacher-forced features of a batch. The first decoder input token (of each segment) is 0."""
+        encoded = self.encode(encoder_input_tokens, encoder_segment_ids, encoder_positions, deterministic=deterministic)
+        return self.decode_features(
             encoded,
             encoder_input_tokens,
             decoder_input_tokens,
@@ -153,7 +151,10 @@ class EncoderDecoder(nn.Module):
             decoder_segment_ids,
             deterministic=deterministic,
         )
-        return features.astype(jnp.float32) @ self.output_table().T
+
+    def __call__(self, *args, **kwargs) -> Float[Array, "B T vocab"]:
+        """Logits, float32; takes what `features` takes."""
+        return self.features(*args, **kwargs).astype(jnp.float32) @ self.output_table().T
 
     def output_table(self) -> Float[Array, "vocab f"]:
         """One row per token of the decoder's vocabulary; the scale of tied logits is in the features."""

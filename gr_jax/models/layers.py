@@ -83,7 +83,7 @@ class Table(nn.Module):
             "embedding", self.init, (self.rows, self.features), jnp.float32, axes=self.axes
         )
 
-    def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... d"]:
+    def __call__(self, ids: Int[Array, " ..."]) -> Float[Array, "... d"]:
         # Rows are taken before the cast: the table may be a hundred times larger than what is taken from it.
         return jnp.take(self.embedding, ids, axis=0, mode="clip").astype(self.dtype)
 
@@ -113,9 +113,7 @@ class RMSNorm(nn.Module):
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
         x = x.astype(jnp.float32)
         x = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + self.epsilon)
-        scale = partitioning.param_with_axes(
-            "scale", nn.initializers.ones, x.shape[-1:], jnp.float32, axes=("embed",)
-        )
+        scale = partitioning.param_with_axes("scale", nn.initializers.ones, x.shape[-1:], jnp.float32, axes=("embed",))
         return x.astype(self.dtype) * scale.astype(self.dtype)
 
 
@@ -130,9 +128,7 @@ class LayerNorm(nn.Module):
         x = x.astype(jnp.float32)
         x = x - jnp.mean(x, axis=-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + self.epsilon)
-        scale = partitioning.param_with_axes(
-            "scale", nn.initializers.ones, x.shape[-1:], jnp.float32, axes=("embed",)
-        )
+        scale = partitioning.param_with_axes("scale", nn.initializers.ones, x.shape[-1:], jnp.float32, axes=("embed",))
         bias = partitioning.param_with_axes("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32, axes=("embed",))
         return (x * scale + bias).astype(self.dtype)
 
@@ -193,8 +189,8 @@ class RelativePositionBias(nn.Module):
 
 
 def relative_position_bucket(
-    distance: Int[np.ndarray, "..."], *, bidirectional: bool, num_buckets: int, max_distance: int
-) -> Int[np.ndarray, "..."]:
+    distance: Int[np.ndarray, " ..."], *, bidirectional: bool, num_buckets: int, max_distance: int
+) -> Int[np.ndarray, " ..."]:
     """The bucket of key position − query position (Raffel et al. 2020, §2.1).
 
     The first half of the buckets holds one distance each, the second half widens logarithmically up to

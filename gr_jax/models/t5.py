@@ -107,7 +107,7 @@ class T5Encoder(nn.Module):
     def __call__(
         self,
         embedded: Float[Array, "B S d"],
-        mask: Bool[Array, "B #S S"],
+        mask: Bool[Array, " B #S S"],
         positions: Int[Array, "B S"] | None = None,
         *,
         deterministic: bool,
@@ -188,7 +188,7 @@ class T5Decoder(nn.Module):
         embedded: Float[Array, "B T d"],
         encoded: Float[Array, "B S e"],
         self_mask: Bool[Array, "B T T"],
-        cross_mask: Bool[Array, "B #T S"],
+        cross_mask: Bool[Array, " B #T S"],
         *,
         deterministic: bool,
     ) -> Float[Array, "B T f"]:

@@ -1,0 +1,288 @@
+"""What is done with an encoder-decoder: trained on batches, scored, and decoded under a constraint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gin
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from gr_jax.errors import InputError
+from gr_jax.losses import TokenLosses, cross_entropy, level_cross_entropy, level_mask, symmetric_kl
+from gr_jax.models.encoder_decoder import DecoderCache, EncoderDecoder
+
+if TYPE_CHECKING:
+    from gr_jax.constraints import Constraint
+    from gr_jax.decoding import Scores
+
+Batch = Mapping[str, Array]
+NORMALIZERS = ("vocabulary", "level")
+Levels = Sequence[tuple[int, int]]
+
+
+@jax.tree_util.register_pytree_node_class
+class GenerativeDecoder:
+    """One step of an `EncoderDecoder`, as beam search asks for it. A pytree: pass it to jitted functions as it is.
+
+    Args:
+      module, params: the network.
+      levels: (start, size) of each position's block of tokens; needed to normalise by "level".
+      table: the output table `[vocab, d]`; by default made from the parameters. Make it once, outside of `jit`.
+    """
+
+    def __init__(self, module: EncoderDecoder, params: Any, levels: Levels | None = None, table: Array | None = None):
+        self.module, self.params = module, params
+        self.levels = None if levels is None else tuple((int(start), int(size)) for start, size in levels)
+        self.table = self._apply(method="output_table") if table is None else table
+
+    def start(self, encoder_tokens: Int[Array, "batch source"], *, beams: int, max_len: int) -> DecoderCache:
+        """Encodes queries and makes the cache to decode them with."""
+        encoded = self._apply(encoder_tokens, method="encode")
+        return self._apply(encoded, encoder_tokens, beams, max_len, method="init_cache")
+
+    def step(
+        self,
+        tokens: Int[Array, "batch beam"],
+        step: int | Int[Array, ""],
+        ancestors: Int[Array, "batch beam max_len"],
+        cache: DecoderCache,
+    ) -> tuple[Float[Array, "batch beam d"], DecoderCache]:
+        """See `EncoderDecoder.step`."""
+        return self._apply(tokens, step, ancestors, cache, method="step")
+
+    def scores(self, features: Float[Array, "... d"], level: int, normalize: str) -> Scores:
+        """Next-token scores, of which only what is asked for is computed."""
+        from gr_jax.decoding import TableScores
+
+        block = None
+        if normalize == "level":
+            if self.levels is None:
+                raise InputError(
+                    'these docids have no levels, so scores cannot be normalised by "level"',
+                    'Use normalize="vocabulary" or "constraint", or docids with position-aware tokens.',
+                )
+            if level >= len(self.levels):
+                raise InputError(f"the docids have {len(self.levels)} levels", "Decode no further.", value=level)
+            block = self.levels[level]
+        return TableScores(features.astype(jnp.float32), self.table, normalize=normalize, level=block)
+
+    def _apply(self, *args, method: str):
+        return self.module.apply({"params": self.params}, *args, method=method)
+
+    def tree_flatten(self):
+        return (self.params, self.table), (self.module, self.levels)
+
+    @classmethod
+    def tree_unflatten(cls, static, leaves):
+        made = object.__new__(cls)
+        (made.params, made.table), (made.module, made.levels) = leaves, static
+        return made
+
+
+@gin.configurable(module="gr_jax.models")
+@dataclasses.dataclass(frozen=True)
+class EncoderDecoderModel:
+    """An `EncoderDecoder` with T5X's model methods.
+
+    Attributes:
+      module: the network.
+      label_smoothing, z_loss: see `losses.cross_entropy`.
+      rdrop: weight of the symmetric KL between two dropout passes over each batch; 0 makes one pass.
+      normalize: "vocabulary": softmax over all tokens. "level": over the block of the target's position. Decode with
+        the same one.
+      levels: (start, size) of each position's block of tokens; needed for "level", and gives accuracies by level.
+      eos_id: the token that ends docids, None where none does.
+      loss_normalizing_factor: divides the loss that `loss_fn` returns; None returns the sum over tokens.
+      constraint: what `predict_batch_with_aux` may write.
+      max_decode_length: steps of `predict_batch_with_aux`; None takes the length of the batch's targets.
+    """
+
+    module: EncoderDecoder
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0
+    rdrop: float = 0.0
+    normalize: str = "vocabulary"
+    levels: Levels | None = None
+    eos_id: int | None = None
+    loss_normalizing_factor: float | None = None
+    constraint: Constraint | None = None
+    max_decode_length: int | None = None
+
+    def __post_init__(self):
+        if self.normalize not in NORMALIZERS:
+            raise InputError(
+                "a loss cannot be normalised so", f"Choose one of {', '.join(NORMALIZERS)}.", value=self.normalize
+            )
+        if self.normalize == "level" and not self.levels:
+            raise InputError('normalize="level" needs levels', "Give docids with position-aware tokens.")
+
+    def get_initial_variables(
+        self,
+        rng: Array,
+        input_shapes: Mapping[str, Sequence[int]],
+        input_types: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Variables `{"params": …, "params_axes": …}` for batches of these shapes; run it under `jit` or `eval_shape`.
+
+        Args:
+          rng: a key.
+          input_shapes: feature name → shape; the encoder's and decoder's input tokens are needed.
+          input_types: unused (tokens are int32); T5X gives it.
+        """
+        del input_types
+        inputs = {name: jnp.ones(tuple(shape), jnp.int32) for name, shape in input_shapes.items()}
+        return self.module.init(rng, **_network_inputs(inputs))
+
+    def loss_fn(
+        self, params: Any, batch: Batch, dropout_rng: Array | None = None
+    ) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """The loss to differentiate, and sums for `summarize`.
+
+        Both are sums over target tokens by weight, not means: they add up over microbatches and devices, after which
+        gradients are divided by the total `weight_sum`.
+
+        Args:
+          params: of the network.
+          batch: T5X's features; packed where it has encoder_segment_ids.
+          dropout_rng: None switches dropout off (and R-Drop with it).
+        """
+        targets = batch["decoder_target_tokens"]
+        weights = batch.get("decoder_loss_weights")
+        weights = (targets != 0 if weights is None else weights).astype(jnp.float32)  # [batch, length]
+        if dropout_rng is None or self.rdrop == 0.0:
+            losses = self._token_losses(params, self._features(params, batch, dropout_rng), batch)
+            token_loss = losses.loss
+        else:
+            passes = [self._features(params, batch, rng) for rng in jax.random.split(dropout_rng)]
+            losses, others = (self._token_losses(params, features, batch) for features in passes)
+            apart = symmetric_kl(*(self._logits(params, features) for features in passes), allowed=self._allowed(batch))
+            token_loss = 0.5 * (losses.loss + others.loss) + self.rdrop * apart
+        loss = jnp.sum(token_loss * weights)
+        metrics = {
+            "loss_sum": loss,
+            "weight_sum": jnp.sum(weights),
+            "z_loss_sum": jnp.sum(losses.z_loss * weights),
+            "nll_sum": -jnp.sum(losses.log_prob * weights),
+            "correct_sum": jnp.sum(losses.correct * weights),
+        }
+        positions = _positions(batch)
+        for level in range(len(self.levels or ())):
+            here = weights * (positions == level)
+            metrics[f"correct_sum/level_{level}"] = jnp.sum(losses.correct * here)
+            metrics[f"weight_sum/level_{level}"] = jnp.sum(here)
+        return loss if self.loss_normalizing_factor is None else loss / self.loss_normalizing_factor, metrics
+
+    @staticmethod
+    def summarize(metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Means of the sums that `loss_fn` gives, added up over any number of batches."""
+        total = max(float(metrics["weight_sum"]), 1.0)
+        summary = {name: float(metrics[f"{name}_sum"]) / total for name in ("loss", "z_loss", "nll")}
+        summary["accuracy"] = float(metrics["correct_sum"]) / total
+        for name in metrics:
+            if name.startswith("correct_sum/"):
+                level = name.split("/", 1)[1]
+                summary[f"accuracy/{level}"] = float(metrics[name]) / max(float(metrics[f"weight_sum/{level}"]), 1.0)
+        return summary
+
+    def eval_fn(self, params: Any, batch: Batch) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """`loss_fn` without dropout."""
+        return self.loss_fn(params, batch, None)
+
+    def score_batch(self, params: Any, batch: Batch) -> Float[Array, " batch"]:
+        """Log-probability of each row's targets, under the normaliser of the loss."""
+        losses = self._token_losses(params, self._features(params, batch, None), batch)
+        return jnp.sum(losses.log_prob * batch["decoder_loss_weights"], axis=-1)
+
+    def decoder(self, params: Any) -> GenerativeDecoder:
+        """The network as beam search takes it."""
+        return GenerativeDecoder(self.module, params, self.levels)
+
+    def predict_batch_with_aux(
+        self,
+        params: Any,
+        batch: Batch,
+        rng: Array | None = None,
+        decoder_params: Mapping[str, Any] | None = None,
+        return_all_decodes: bool = False,
+        num_decodes: int = 1,
+        prompt_with_targets: bool = False,
+    ) -> tuple[Int[Array, "batch ..."], dict[str, Array]]:
+        """Beam search under `constraint`.
+
+        Args:
+          params, batch: the network's, and encoder_input_tokens.
+          rng: unused; T5X gives it.
+          decoder_params: further arguments of `decoding.beam_search`, e.g. `{"length_penalty": 0.6}`.
+          return_all_decodes: all beams, **best last** (T5X's order), instead of the best one.
+          num_decodes: beams.
+          prompt_with_targets: not supported.
+
+        Returns:
+          Tokens `[batch, (beam,) length]` and `{"scores": [batch, (beam)]}`.
+        """
+        from gr_jax.constraints import Everything
+        from gr_jax.decoding import beam_search
+
+        del rng
+        if prompt_with_targets:
+            raise InputError("targets cannot be a prompt of constrained decoding", "Set prompt_with_targets=False.")
+        tokens = batch["encoder_input_tokens"]
+        max_len = self.max_decode_length or batch["decoder_input_tokens"].shape[1]
+        decoder = self.decoder(params)
+        constraint = Everything(self.module.vocab_size, self.eos_id) if self.constraint is None else self.constraint
+        arguments = {"normalize": self.normalize, **(decoder_params or {})}
+        cache = decoder.start(tokens, beams=num_decodes, max_len=max_len)
+        found = beam_search(decoder, cache, constraint, beams=num_decodes, max_len=max_len, **arguments)
+        if return_all_decodes:
+            return found.sequences[:, ::-1], {"scores": found.scores[:, ::-1]}
+        return found.sequences[:, 0], {"scores": found.scores[:, 0]}
+
+    def _features(self, params: Any, batch: Batch, dropout_rng: Array | None) -> Float[Array, "batch length d"]:
+        inputs = _network_inputs(batch)
+        return self.module.apply(
+            {"params": params},
+            **inputs,
+            deterministic=dropout_rng is None,
+            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+            method="features",
+        )
+
+    def _table(self, params: Any) -> Float[Array, "vocab d"]:
+        return self.module.apply({"params": params}, method="output_table")
+
+    def _logits(self, params: Any, features: Float[Array, "batch length d"]) -> Float[Array, "batch length vocab"]:
+        return features.astype(jnp.float32) @ self._table(params).T
+
+    def _allowed(self, batch: Batch) -> Array | None:
+        if self.normalize == "vocabulary":
+            return None
+        return level_mask(self.levels or (), _positions(batch), self.module.vocab_size, self.eos_id)
+
+    def _token_losses(self, params: Any, features: Float[Array, "batch length d"], batch: Batch) -> TokenLosses:
+        targets = batch["decoder_target_tokens"]
+        smoothing = {"label_smoothing": self.label_smoothing, "z_loss": self.z_loss}
+        if self.normalize == "level" and self.eos_id is None and "decoder_segment_ids" not in batch:
+            return level_cross_entropy(features, self._table(params), targets, self.levels or (), **smoothing)
+        return cross_entropy(self._logits(params, features), targets, allowed=self._allowed(batch), **smoothing)
+
+
+def _network_inputs(batch: Batch) -> dict[str, Array]:
+    names = (
+        "encoder_input_tokens",
+        "decoder_input_tokens",
+        "encoder_segment_ids",
+        "encoder_positions",
+        "decoder_segment_ids",
+    )
+    return {name: batch[name] for name in names if name in batch}
+
+
+def _positions(batch: Batch) -> Int[Array, "#batch length"]:
+    """Position of each target in its own docid."""
+    if "decoder_positions" in batch:
+        return batch["decoder_positions"]
+    return jnp.arange(batch["decoder_target_tokens"].shape[1])[None]
