@@ -24,14 +24,32 @@ class InputError(ValueError):
         problem: str,
         remedy: str,
         *,
-        file: str | os.PathLike | None = None,
+        file: str | bytes | os.PathLike | None = None,
         line: int | None = None,
         value: object = None,
     ):
         self.problem, self.remedy, self.file, self.line, self.value = problem, remedy, file, line, value
-        where = "" if file is None else f"{os.fspath(file)}{'' if line is None else f':{line}'}: "
+        where = "" if file is None else f"{os.fsdecode(file)}{'' if line is None else f':{line}'}: "
         got = "" if value is None else f" (got {_shorten(value)})"
-        super().__init__(f"{where}{problem}{got}. {remedy}")
+        # A file name or a line of a broken file may hold what cannot be printed; the message always can.
+        super().__init__(f"{where}{problem}{got}. {remedy}".encode("utf-8", "backslashreplace").decode("utf-8"))
+
+    def __reduce__(self):
+        """Worker processes hand their errors on by pickling, which would call `InputError(message)`."""
+        file = None if self.file is None else os.fsdecode(self.file)
+        value = None if self.value is None else _AsShown(_shorten(self.value))
+        return _rebuild, (self.problem, self.remedy, file, self.line, value)
+
+
+class _AsShown(str):
+    """A value of another process, of which only what it looks like is known."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _rebuild(problem: str, remedy: str, file: str | None, line: int | None, value: object) -> InputError:
+    return InputError(problem, remedy, file=file, line=line, value=value)
 
 
 def _shorten(value: object, limit: int = 120) -> str:

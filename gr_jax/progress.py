@@ -6,11 +6,13 @@ A terminal gets a live bar; a log file gets a line at every tenth of the work, s
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Iterator
 
 from rich import progress as rich_progress
+from rich.console import Console
 
 
 class Bar:
@@ -49,18 +51,19 @@ class _LogBar(Bar):
 
     def advance(self, count: int = 1, note: str | None = None) -> None:
         super().advance(count, note)
-        if self.done * 10 < self._next_tenth * self.total:
+        tenths = self.done * 10 // max(self.total, 1)
+        if tenths < self._next_tenth or self._next_tenth > 10:
             return
-        self._next_tenth = self.done * 10 // max(self.total, 1) + 1
+        self._next_tenth = tenths + 1
         spent = time.monotonic() - self._start
-        left = spent * (self.total - self.done) / max(self.done, 1)
+        left = spent * max(self.total - self.done, 0) / max(self.done, 1)
         note = f" · {self.note}" if self.note else ""
         print(f"{self._description}: {self.done}/{self.total}, {spent:.0f}s, {left:.0f}s left{note}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def bar(description: str, total: int, *, enabled: bool = True) -> Iterator[Bar]:
-    """Shows a bar on standard error while the body runs.
+    """Shows a bar on standard error while the body runs. Bars may be nested: an evaluation in the midst of training.
 
     Args:
       description: what is being done ("Embedding documents").
@@ -70,17 +73,24 @@ def bar(description: str, total: int, *, enabled: bool = True) -> Iterator[Bar]:
     if not enabled:
         yield Bar(total)
     elif sys.stderr.isatty():
+        # Descriptions and notes are plain text: "[1/3]" in one is no markup.
         columns = (
-            rich_progress.TextColumn("{task.description:<28}"),
+            rich_progress.TextColumn("{task.description:<28}", markup=False),
             rich_progress.BarColumn(),
             rich_progress.MofNCompleteColumn(),
             rich_progress.TimeElapsedColumn(),
             rich_progress.TimeRemainingColumn(),
-            rich_progress.TextColumn("{task.fields[note]}"),
+            rich_progress.TextColumn("{task.fields[note]}", markup=False),
         )
-        from rich.console import Console
-
-        with rich_progress.Progress(*columns, console=Console(stderr=True)) as display:
+        # What the body prints goes above the bar where both share the terminal, and untouched into a file otherwise.
+        shared = sys.stdout.isatty()
+        with rich_progress.Progress(*columns, console=_console(), redirect_stdout=shared) as display:
             yield _LiveBar(total, display, description)
     else:
         yield _LogBar(total, description)
+
+
+@functools.cache
+def _console() -> Console:
+    """One for all bars: only so does an inner bar find its place under an outer one."""
+    return Console(stderr=True)
