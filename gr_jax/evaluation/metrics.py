@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import collections
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,22 +29,18 @@ _OTHER_NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """What `evaluate` found.
+class Evaluation(dict[str, float]):
+    """What `evaluate` found: measure → its mean over all queries of the qrels (its sum where the measure is a count).
 
     Attributes:
       query_ids: every query of the qrels, in their order.
-      mean: measure → its mean over `query_ids` (its sum where the measure is a count).
       per_query: measure → float64[query], in the order of `query_ids`; queries without results hold 0.
     """
 
-    query_ids: tuple[str, ...]
-    mean: dict[str, float]
-    per_query: dict[str, np.ndarray]
-
-    def __getitem__(self, measure: str) -> float:
-        return self.mean[measure]
+    def __init__(self, mean: Mapping[str, float], query_ids: Sequence[str], per_query: Mapping[str, np.ndarray]):
+        super().__init__(mean)
+        self.query_ids = tuple(query_ids)
+        self.per_query = dict(per_query)
 
 
 @gin.configurable(module="gr_jax.evaluation")
@@ -89,7 +85,7 @@ def evaluate(
         for value in per_query[name]:
             aggregator.add(float(value))
         mean[name] = float(aggregator.result())
-    return Evaluation(tuple(rows), mean, per_query)
+    return Evaluation(mean, tuple(rows), per_query)
 
 
 def parse_measures(measures: str | Iterable[str]) -> dict[str, ir_measures.Measure]:
@@ -133,12 +129,11 @@ def _by_rank(query_id: str, ranking: Sequence[tuple[str, float]]) -> dict[str, f
     """doc_id → a score that falls by one from rank to rank: the same order for every tool, in float32 too."""
     scores = {doc_id: float(len(ranking) - rank) for rank, (doc_id, _) in enumerate(ranking)}
     if len(scores) != len(ranking):
-        seen: set[str] = set()
-        twice = next(doc_id for doc_id, _ in ranking if doc_id in seen or seen.add(doc_id))  # type: ignore[func-returns-value]
+        counts = collections.Counter(doc_id for doc_id, _ in ranking)
         raise InputError(
             f"a document is listed twice for query {query_id!r}",
             "List each document once, at its best rank.",
-            value=twice,
+            value=counts.most_common(1)[0][0],
         )
     return scores
 

@@ -61,7 +61,7 @@ class Retriever(Protocol):
         queries: Sequence[str],
         k: int,
         *,
-        allowed: Bool[np.ndarray, "documents"] | Bool[np.ndarray, "batch documents"] | None = None,
+        allowed: Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"] | None = None,
         explain: bool = False,
     ) -> Ranking:
         """The k best documents of each query.
@@ -109,7 +109,7 @@ def ranking_to_run(ranking: Ranking, query_ids: Sequence[str], corpus: Corpus) -
 
 
 def retrieve_run(
-    retriever: Retriever, queries: Queries, k: int, corpus: Corpus, *, batch_size: int = 64, progress: bool = False
+    retriever: Retriever, queries: Queries, corpus: Corpus, *, k: int, batch_size: int = 64, progress: bool = False
 ) -> Run:
     """Answers all queries, `batch_size` at a time, and returns the run."""
     rankings = []
@@ -145,7 +145,7 @@ def checked_allowed(
     return np.broadcast_to(mask, (batch, num_documents))
 
 
-def best(scores: Float[np.ndarray, "documents"], k: int, eligible: Bool[np.ndarray, "documents"]) -> np.ndarray:
+def best(scores: Float[np.ndarray, " documents"], k: int, eligible: Bool[np.ndarray, " documents"]) -> np.ndarray:
     """Positions of the k highest scores among the eligible, best first; equal scores in the order of the documents."""
     candidates = np.flatnonzero(eligible)
     values = scores[candidates]

@@ -20,6 +20,7 @@ from gr_jax import progress as progress_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, best, checked_allowed
+from gr_jax.text.transforms import get_transform
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus
@@ -83,7 +84,7 @@ class BM25:
         queries: Sequence[str],
         k: int,
         *,
-        allowed: Bool[np.ndarray, "documents"] | Bool[np.ndarray, "batch documents"] | None = None,
+        allowed: Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"] | None = None,
         explain: bool = False,
     ) -> Ranking:
         """See `Retriever.retrieve`. A document that shares no term with the query is no result, whatever k is.
@@ -212,7 +213,7 @@ def _analyzer(name: str, transform: str) -> Callable[[str], list[str]]:
     """The function from a text to its terms."""
     if name not in ANALYZERS:
         raise InputError("no such analyzer", f"Choose among {', '.join(ANALYZERS)}.", value=name)
-    prepare = _transform(transform)
+    prepare = get_transform(transform)
     if name == "character_bigrams":
         return lambda text: _character_bigrams(prepare(text))
     from_bm25s = _import("bm25s.stopwords")
@@ -228,16 +229,6 @@ def _analyzer(name: str, transform: str) -> Callable[[str], list[str]]:
 def _character_bigrams(text: str) -> list[str]:
     words: Iterable[str] = _IDENTIFIER.findall(text.lower())
     return [word[start : start + 2] for word in words for start in range(max(len(word) - 1, 1))]
-
-
-def _transform(name: str) -> Callable[[str], str]:
-    if name == "none":
-        return lambda text: text
-    from gr_jax.text import TRANSFORMS
-
-    if name not in TRANSFORMS:
-        raise InputError("no such text transform", f"Choose among {', '.join(TRANSFORMS)}.", value=name)
-    return TRANSFORMS[name]
 
 
 def _import(name: str) -> Any:

@@ -1,0 +1,159 @@
+"""A report as Markdown and on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING
+
+from gr_jax.evaluation.significance import Comparison
+
+if TYPE_CHECKING:
+    from gr_jax.evaluation.report import Report, ReportRow
+
+BETTER, WORSE = "▲", "▼"
+
+
+def markdown(report: Report) -> str:
+    """See `Report.markdown`."""
+    comparisons = report.comparisons()
+    parts = [f"# {_plain(report.title)}"]
+    if report.introduction:
+        parts.append(report.introduction)
+    for split in report.splits:
+        header, body = split_table(report, split, marks(comparisons), bold="**{}**")
+        parts += [f"## {_plain(split)}", markdown_table(header, body)]
+    if comparisons:
+        parts += [legend(report, comparisons), "## Differences", markdown_table(*comparison_table(report, comparisons))]
+    if report.examples:
+        parts.append("## Example searches")
+    for example in report.examples:
+        by = f" ({_plain(example.system)})" if example.system else ""
+        hits = [
+            f"{rank}. {'✓ ' if hit.relevant else ''}{_plain(hit.title or hit.doc_id)} · {hit.score:.2f}"
+            + (f" · `{hit.docid}`" if hit.docid else "")
+            for rank, hit in enumerate(example.hits, start=1)
+        ]
+        parts.append("\n".join([f"**{_plain(example.query)}**{by}", "", *(hits or ["nothing found"])]))
+    parts += ["## What these numbers rest on", markdown_table(("", ""), report.provenance.lines())]
+    return "\n\n".join(parts) + "\n"
+
+
+def print_tables(report: Report, file: IO[str] | None = None) -> None:
+    """See `report.print_table`."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=file)
+    comparisons = report.comparisons()
+    for split in report.splits:
+        header, body = split_table(report, split, marks(comparisons))
+        table = Table(title=f"{report.title}: {split}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        for place, name in enumerate(header):
+            is_number = 0 < place and name in report.measures
+            table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+        for row in body:
+            table.add_row(*map(Text, row))
+        console.print(table)
+    if comparisons:
+        console.print(Text(legend(report, comparisons)), style="dim")
+    for name, value in report.provenance.lines():
+        console.print(Text(f"{name}: {value}"), style="dim")
+
+
+def split_table(
+    report: Report, split: str, marked: Mapping[tuple[str, str, str], str], bold: str = "{}"
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of one split: system, measures, and notes where there are some. `bold` wraps the best values."""
+    rows = [row for row in report.rows if row.split == split]
+    measures = [measure for measure in report.measures if any(measure in row.values for row in rows)]
+    best = {measure: max(row.values.get(measure, -math.inf) for row in rows) for measure in measures}
+    has_notes = any(row.note for row in rows)
+    body = []
+    for row in rows:
+        cells = [row.system]
+        for measure in measures:
+            value = row.values.get(measure)
+            text = format_value(value)
+            if len(rows) > 1 and value is not None and value == best[measure]:
+                text = bold.format(text)
+            mark = marked.get((row.system, split, measure), "")
+            cells.append(f"{text} {mark}".rstrip())
+        body.append(cells + [row.note] * has_notes)
+    return ["system", *measures, *["note"] * has_notes], body
+
+
+def comparison_table(
+    report: Report, comparisons: Sequence[tuple[ReportRow, Comparison]]
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of all differences from the baseline."""
+    body = []
+    for row, comparison in comparisons:
+        low, high = comparison.interval
+        body.append(
+            [
+                row.system,
+                row.split,
+                comparison.measure,
+                format_value(comparison.difference, signed=True),
+                f"{format_value(low, signed=True)} … {format_value(high, signed=True)}",
+                format_p(comparison.p_randomisation),
+                format_p(comparison.p_t),
+            ]
+        )
+    against = f"difference from {report.baseline}"
+    return ["system", "split", "measure", against, "95% interval", "p (randomisation)", "p (t-test)"], body
+
+
+def marks(comparisons: Sequence[tuple[ReportRow, Comparison]]) -> dict[tuple[str, str, str], str]:
+    """(system, split, measure) → whether it is better or worse than the baseline beyond chance; else absent."""
+    from gr_jax.evaluation.report import SIGNIFICANT
+
+    return {
+        (row.system, row.split, comparison.measure): BETTER if comparison.difference > 0 else WORSE
+        for row, comparison in comparisons
+        if comparison.p_randomisation < SIGNIFICANT
+    }
+
+
+def legend(report: Report, comparisons: Sequence[tuple[ReportRow, Comparison]]) -> str:
+    """What the marks mean."""
+    from gr_jax.evaluation.report import SIGNIFICANT
+
+    return (
+        f"{BETTER} {WORSE}: better or worse than {report.baseline}, p < {SIGNIFICANT} by the two-sided paired "
+        f"randomisation test over queries; {len(comparisons)} comparisons, p not corrected for their number."
+    )
+
+
+def markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A table in GitHub's Markdown."""
+    rows = [header, ["---"] * len(header), *body]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows)
+
+
+def format_value(value: float | None, *, signed: bool = False) -> str:
+    """.654 for values in −1..1, four digits beyond, – where there is none."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    text = f"{abs(value):.3f}" if abs(value) < 10 else f"{abs(value):,.4g}"
+    if abs(value) >= 10_000:
+        text = f"{abs(value):,.0f}"
+    sign = "−" if value < 0 and float(text.replace(",", "")) else "+" if signed else ""
+    return sign + text.removeprefix("0")
+
+
+def format_p(p: float) -> str:
+    """Three decimals; "< .001" below."""
+    return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _plain(text: str) -> str:
+    """Text of a data set within Markdown: on one line, its special characters escaped."""
+    return "".join(f"\\{c}" if c in "\\`*_[]<>#|" else c for c in " ".join(text.split()))
