@@ -17,6 +17,7 @@ import numpy as np
 
 from gr_jax import storage
 from gr_jax.errors import InputError
+from gr_jax.interop.huggingface_names import Entry, bert_entries, t5_entries
 from gr_jax.interop.safetensors import TensorFolder, read_json
 from gr_jax.models.bert import BertConfig
 from gr_jax.models.sentence_encoder import SentenceEncoder
@@ -27,7 +28,15 @@ from gr_jax.models.text_encoder import TextEncoder
 _T5_ACTIVATIONS = {"relu": ("relu",), "gated-gelu": ("gelu", "linear"), "gated-silu": ("silu", "linear")}
 _BERT_ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu"}
 
-Entry = tuple[tuple[str, ...], str, tuple[int, ...], bool]  # our path, their name, their shape, transposed?
+
+def model_type(folder: str | os.PathLike) -> str:
+    """What a folder's config.json says it holds: "t5", "bert", …
+
+    Raises:
+      InputError: there is no readable config.json, or it does not say.
+    """
+    file = pathlib.Path(folder) / "config.json"
+    return _get(read_json(file), file, "model_type", str)
 
 
 def load_t5(folder: str | os.PathLike, **changes: Any) -> tuple[T5Config, dict]:
@@ -46,7 +55,7 @@ def load_t5(folder: str | os.PathLike, **changes: Any) -> tuple[T5Config, dict]:
     folder = pathlib.Path(folder)
     raw = _read_config(folder, "t5", ("t5", "mt5"))
     config = dataclasses.replace(_t5_config(raw, folder / "config.json"), **changes)
-    return config, _read(TensorFolder(folder), _t5_entries(config), tolerate_prefix="")
+    return config, _read(TensorFolder(folder), t5_entries(config), tolerate_prefix="")
 
 
 def save_t5(folder: str | os.PathLike, config: T5Config, params: Any) -> None:
@@ -58,7 +67,7 @@ def save_t5(folder: str | os.PathLike, config: T5Config, params: Any) -> None:
     from safetensors.numpy import save
 
     tensors = {}
-    for path, name, shape, transposed in _t5_entries(config):
+    for path, name, shape, transposed in t5_entries(config):
         leaf: Any = params
         for key in path:
             if not hasattr(leaf, "keys") or key not in leaf:
@@ -98,7 +107,7 @@ def load_bert(folder: str | os.PathLike, **changes: Any) -> tuple[BertConfig, di
     folder = pathlib.Path(folder)
     raw = _read_config(folder, "BERT", ("bert",))
     config = dataclasses.replace(_bert_config(raw, folder / "config.json"), **changes)
-    return config, _read(TensorFolder(folder), _bert_entries(config), tolerate_prefix="bert.")
+    return config, _read(TensorFolder(folder), bert_entries(config), tolerate_prefix="bert.")
 
 
 def find_minilm() -> pathlib.Path | None:
@@ -209,14 +218,17 @@ def _read_config(folder: pathlib.Path, what: str, accepted: tuple[str, ...]) -> 
 
 
 def _get(raw: dict, file: pathlib.Path, key: str, kind: type, default: Any = None) -> Any:
-    value = raw.get(key, default)
-    if isinstance(value, bool) and kind is not bool or not isinstance(value, (int, float) if kind is float else kind):
+    """A field of config.json, checked for its type; sizes must be positive."""
+    value: Any = raw.get(key, default)
+    accepted = (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise InputError(
-            f"{key} is missing or not of type {kind.__name__}", "Copy the file again.", file=file, value=value
+            f"{key} is missing or not of type {kind.__name__}", "Copy the file again whole.", file=file, value=value
         )
-    if kind is int and value <= 0:
-        raise InputError(f"{key} must be positive", "Copy the file again.", file=file, value=value)
-    return kind(value)
+    result = kind(value)
+    if kind is int and result <= 0:
+        raise InputError(f"{key} must be positive", "Copy the file again whole.", file=file, value=value)
+    return result
 
 
 def _t5_config(raw: dict, file: pathlib.Path) -> T5Config:
@@ -312,75 +324,10 @@ def _bert_config(raw: dict, file: pathlib.Path) -> BertConfig:
     return config
 
 
-def _t5_entries(config: T5Config) -> Iterator[Entry]:
-    d, joined, hidden = config.emb_dim, config.num_heads * config.head_dim, config.mlp_dim
-    yield ("token_embedder", "embedding"), "shared.weight", (config.vocab_size, d), False
-    for stack, layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
-        decoder = stack == "decoder"
-        yield (
-            (stack, "relpos_bias", "rel_embedding"),
-            f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-            (config.relative_buckets, config.num_heads),
-            True,
-        )
-        attentions = [("self_attention" if decoder else "attention", "SelfAttention")]
-        attentions += [("encoder_decoder_attention", "EncDecAttention")] if decoder else []
-        norms = {
-            "attention": "attention",
-            "self_attention": "self_attention",
-            "encoder_decoder_attention": "cross_attention",
-        }
-        for i in range(layers):
-            ours, theirs = (stack, f"layers_{i}"), f"{stack}.block.{i}.layer"
-            for j, (name, their_name) in enumerate(attentions):
-                for part, letter in (("query", "q"), ("key", "k"), ("value", "v")):
-                    yield (*ours, name, part, "kernel"), f"{theirs}.{j}.{their_name}.{letter}.weight", (joined, d), True
-                yield (*ours, name, "out", "kernel"), f"{theirs}.{j}.{their_name}.o.weight", (d, joined), True
-                norm = f"pre_{norms[name]}_layer_norm"
-                yield (*ours, norm, "scale"), f"{theirs}.{j}.layer_norm.weight", (d,), False
-            last, gated = f"{theirs}.{len(attentions)}", len(config.mlp_activations) > 1
-            for name in ("wi_0", "wi_1") if gated else ("wi",):
-                yield (*ours, "mlp", name, "kernel"), f"{last}.DenseReluDense.{name}.weight", (hidden, d), True
-            yield (*ours, "mlp", "wo", "kernel"), f"{last}.DenseReluDense.wo.weight", (d, hidden), True
-            yield (*ours, "pre_mlp_layer_norm", "scale"), f"{last}.layer_norm.weight", (d,), False
-        yield (stack, f"{stack}_norm", "scale"), f"{stack}.final_layer_norm.weight", (d,), False
-    if not config.logits_via_embedding:
-        yield ("decoder", "logits_dense", "kernel"), "lm_head.weight", (config.vocab_size, d), True
-
-
-def _bert_entries(config: BertConfig) -> Iterator[Entry]:
-    d, hidden = config.emb_dim, config.mlp_dim
-    tables = (
-        (("token_embedder",), "word_embeddings", config.vocab_size),
-        (("encoder", "position_embedder"), "position_embeddings", config.max_positions),
-        (("encoder", "token_type_embedder"), "token_type_embeddings", config.num_token_types),
-    )
-    for path, name, rows in tables:
-        yield (*path, "embedding"), f"embeddings.{name}.weight", (rows, d), False
-
-    def norm(path: tuple[str, ...], name: str) -> Iterator[Entry]:
-        yield (*path, "scale"), f"{name}.weight", (d,), False
-        yield (*path, "bias"), f"{name}.bias", (d,), False
-
-    def dense(path: tuple[str, ...], name: str, inputs: int, outputs: int) -> Iterator[Entry]:
-        yield (*path, "kernel"), f"{name}.weight", (outputs, inputs), True
-        yield (*path, "bias"), f"{name}.bias", (outputs,), False
-
-    yield from norm(("encoder", "embedding_layer_norm"), "embeddings.LayerNorm")
-    for i in range(config.num_encoder_layers):
-        ours, theirs = ("encoder", f"layers_{i}"), f"encoder.layer.{i}"
-        for part in ("query", "key", "value"):
-            yield from dense((*ours, "attention", part), f"{theirs}.attention.self.{part}", d, d)
-        yield from dense((*ours, "attention", "out"), f"{theirs}.attention.output.dense", d, d)
-        yield from norm((*ours, "attention_layer_norm"), f"{theirs}.attention.output.LayerNorm")
-        yield from dense((*ours, "mlp", "wi"), f"{theirs}.intermediate.dense", d, hidden)
-        yield from dense((*ours, "mlp", "wo"), f"{theirs}.output.dense", hidden, d)
-        yield from norm((*ours, "mlp_layer_norm"), f"{theirs}.output.LayerNorm")
-
-
 def _read(tensors: TensorFolder, entries: Iterator[Entry], tolerate_prefix: str) -> dict:
     """Reads all entries; their names may all carry a prefix, as those of a model with a head do."""
-    names, params = set(tensors.names), {}
+    names = set(tensors.names)
+    params: dict[str, Any] = {}
     for path, name, shape, transposed in entries:
         array = tensors.read(name if name in names else _prefixed(name, names, tolerate_prefix), shape)
         leaf = params

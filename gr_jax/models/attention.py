@@ -102,11 +102,11 @@ class MultiHeadAttention(nn.Module):
         """
         live = x.shape[1]
         q, new = self.query(x), (self.key(x), self.value(x))  # [B, K, H, D]
-        cached = tuple(
+        keys, values = (
             jax.lax.dynamic_update_slice(old, a[:, None].astype(old.dtype), (0, step, 0, 0, 0))
             for old, a in zip(cached, new, strict=True)
         )
-        length = cached[0].shape[1]
+        length = keys.shape[1]
         if isinstance(step, int):  # unrolled: look only at what has been written
             length = step + 1
         steps = jnp.arange(length)
@@ -114,11 +114,11 @@ class MultiHeadAttention(nn.Module):
         own = jnp.arange(live)[None, :, None]
         slots = jnp.where(steps == step, own, ancestors[:, :, :length])  # [B, K, L]
         rows = jnp.arange(x.shape[0])[:, None, None]
-        k, v = (a[rows, steps[None, None, :], slots] for a in cached)  # [B, K, L, H, D]
+        k, v = (a[rows, steps[None, None, :], slots] for a in (keys, values))  # [B, K, L, H, D]
         logits = self._logits("bkhd,bklhd->bkhl", q, k) + bias[:, :length]
         logits = jnp.where(steps <= step, logits, MASKED)
         weights = jax.nn.softmax(logits).astype(self.dtype)  # [B, K, H, L]
-        return self.out(jnp.einsum("bkhl,bklhd->bkhd", weights, v)), cached
+        return self.out(jnp.einsum("bkhl,bklhd->bkhd", weights, v)), (keys, values)
 
     def step_cross(
         self,

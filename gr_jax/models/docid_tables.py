@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -54,14 +53,14 @@ def initialise_docid_tables(
             "the decoder shares the encoder's token table, which docid vectors would overwrite",
             "Give the decoder a vocabulary of its own: EncoderDecoder(..., share_embeddings=False).",
         )
-    params = jax.tree.map(lambda leaf: leaf, dict(params))  # new dicts, the same arrays
+    changed: dict[str, Any] = dict(params)
     given = np.flatnonzero(np.any(vectors != 0, axis=1))
     tied = "logits_dense" not in params["decoder"]
     if inputs and not tied:
         table = np.array(params["decoder_token_embedder"]["embedding"], np.float32)
         _check_rows(vectors, table)
         table[given] = _directions(vectors[given], table.shape[1]) * _typical_norm(table)
-        params["decoder_token_embedder"] = {"embedding": table}
+        changed["decoder_token_embedder"] = {"embedding": table}
     if outputs:
         name, leaf = ("decoder_token_embedder", "embedding") if tied else ("decoder", "logits_dense")
         table = np.array(params[name][leaf] if tied else params[name][leaf]["kernel"].T, np.float32)
@@ -75,10 +74,10 @@ def initialise_docid_tables(
         scale = table.shape[1] ** 0.5 if tied and "query_scale" not in params else 1.0
         table[given] = vectors[given] * (scale / temperature)
         if tied:
-            params[name] = {"embedding": table}
+            changed[name] = {"embedding": table}
         else:
-            params["decoder"] = {**params["decoder"], leaf: {"kernel": np.ascontiguousarray(table.T)}}
-    return params
+            changed["decoder"] = {**params["decoder"], leaf: {"kernel": np.ascontiguousarray(table.T)}}
+    return changed
 
 
 def _check_rows(vectors: np.ndarray, table: np.ndarray) -> None:

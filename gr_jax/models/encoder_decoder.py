@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import gin
 import jax.numpy as jnp
 from flax import linen as nn
@@ -58,7 +60,12 @@ class EncoderDecoder(nn.Module):
     @property
     def decoder_sizes(self) -> t5.T5Config:
         """The decoder's configuration."""
-        return self.encoder_config if self.decoder_config is None else self.decoder_config
+        config = self.encoder_config if self.decoder_config is None else self.decoder_config
+        if not isinstance(config, t5.T5Config):
+            raise InputError(
+                "a BERT encoder cannot decode", "Give EncoderDecoder a decoder_config, a T5Config.", value=config
+            )
+        return config
 
     @property
     def shares_embeddings(self) -> bool:
@@ -111,7 +118,7 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Array, "B T f"]:
         """Teacher-forced features, one per decoder input token; `features @ output_table().T` are the logits."""
         cross_mask = (encoder_tokens != 0)[:, None, :]  # [B, 1, S]
-        if encoder_segment_ids is not None:
+        if encoder_segment_ids is not None and decoder_segment_ids is not None:
             cross_mask = cross_mask & segment_mask(decoder_segment_ids, encoder_segment_ids)
         features = self.decoder(
             self._embed_decoder(decoder_input_tokens),
@@ -122,7 +129,7 @@ class EncoderDecoder(nn.Module):
         )
         query = None
         if self.query_residual:
-            if encoder_segment_ids is None:
+            if encoder_segment_ids is None or decoder_segment_ids is None:
                 query = encoders.mean_pool(encoded, encoder_tokens)[:, None]  # [B, 1, e]
             else:
                 query = encoders.mean_pool_segments(
@@ -192,7 +199,7 @@ class EncoderDecoder(nn.Module):
             self._embed_decoder(tokens), step, ancestors, cache.self_attention, cache.cross_attention, cache.source_mask
         )
         query = None if cache.query is None else cache.query[:, None]  # [B, 1, f]
-        return self._combine(features, query), cache.replace(self_attention=written)
+        return self._combine(features, query), dataclasses.replace(cache, self_attention=written)
 
     @property
     def _decoder_embedder(self):
@@ -212,10 +219,6 @@ class EncoderDecoder(nn.Module):
     def _check(self):
         """Refuses combinations that do not fit, before anything is computed."""
         encoder, decoder = self.encoder_config, self.decoder_sizes
-        if not isinstance(decoder, t5.T5Config):
-            raise InputError(
-                "a BERT encoder cannot decode", "Give EncoderDecoder a decoder_config, a T5Config.", value=decoder
-            )
         if self.shares_embeddings and (encoder.vocab_size, encoder.emb_dim) != (decoder.vocab_size, decoder.emb_dim):
             raise InputError(
                 "encoder and decoder cannot share a token table of different shapes",

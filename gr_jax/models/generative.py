@@ -71,7 +71,8 @@ class GenerativeDecoder:
         return TableScores(features.astype(jnp.float32), self.table, normalize=normalize, level=block)
 
     def _apply(self, *args, method: str):
-        return self.module.apply({"params": self.params}, *args, method=method)
+        result: Any = self.module.apply({"params": self.params}, *args, method=method)
+        return result
 
     def tree_flatten(self):
         return (self.params, self.table), (self.module, self.levels)
@@ -135,7 +136,8 @@ class EncoderDecoderModel:
         """
         del input_types
         inputs = {name: jnp.ones(tuple(shape), jnp.int32) for name, shape in input_shapes.items()}
-        return self.module.init(rng, **_network_inputs(inputs))
+        arguments: dict[str, Any] = _network_inputs(inputs)
+        return self.module.init(rng, **arguments)
 
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: Array | None = None
@@ -242,17 +244,19 @@ class EncoderDecoderModel:
         return found.sequences[:, 0], {"scores": found.scores[:, 0]}
 
     def _features(self, params: Any, batch: Batch, dropout_rng: Array | None) -> Float[Array, "batch length d"]:
-        inputs = _network_inputs(batch)
-        return self.module.apply(
+        inputs: dict[str, Any] = _network_inputs(batch)
+        result: Any = self.module.apply(
             {"params": params},
             **inputs,
             deterministic=dropout_rng is None,
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
             method="features",
         )
+        return result
 
     def _table(self, params: Any) -> Float[Array, "vocab d"]:
-        return self.module.apply({"params": params}, method="output_table")
+        result: Any = self.module.apply({"params": params}, method="output_table")
+        return result
 
     def _logits(self, params: Any, features: Float[Array, "batch length d"]) -> Float[Array, "batch length vocab"]:
         return features.astype(jnp.float32) @ self._table(params).T

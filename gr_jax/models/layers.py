@@ -74,13 +74,13 @@ class Table(nn.Module):
 
     rows: int
     features: int
-    init: Initializer
+    table_init: Initializer
     axes: tuple[str, str] = ("vocab", "embed")
     dtype: str = "float32"
 
     def setup(self):
         self.embedding = partitioning.param_with_axes(
-            "embedding", self.init, (self.rows, self.features), jnp.float32, axes=self.axes
+            "embedding", self.table_init, (self.rows, self.features), jnp.float32, axes=self.axes
         )
 
     def __call__(self, ids: Int[Array, " ..."]) -> Float[Array, "... d"]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from gr_jax import progress as progress_bars
 from gr_jax.errors import InputError
@@ -45,7 +45,7 @@ class SentenceEncoder:
             raise InputError("unknown pooling", f"Choose one of {', '.join(POOLINGS)}.", value=pooling)
         self.module, self.params, self.vocabulary = module, params, vocabulary
         self.pooling, self.normalize = pooling, normalize
-        self._embed: Callable[[Any, Int[Array, "B S"]], Float[Array, "B d"]] = jax.jit(self._embed_tokens)
+        self._embed: Callable[[Any, Any], Array] = jax.jit(self._embed_tokens)
 
     @property
     def dimension(self) -> int:
@@ -90,7 +90,7 @@ class SentenceEncoder:
         return [*prefix, *ids[: max_length - len(prefix) - len(suffix)], *suffix]
 
     def _embed_tokens(self, params, tokens):
-        states = self.module.apply({"params": params}, tokens, deterministic=True)
+        states: Any = self.module.apply({"params": params}, tokens, deterministic=True)
         pooled = encoders.mean_pool(states, tokens) if self.pooling == "mean" else states[:, 0].astype(jnp.float32)
         return encoders.unit(pooled) if self.normalize else pooled
 
