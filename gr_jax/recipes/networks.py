@@ -1,0 +1,87 @@
+"""From settings to a network with its first parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from gr_jax import docids as docids_lib
+from gr_jax import models
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from gr_jax.recipes import documents
+from gr_jax.recipes.settings import Network
+
+# Docid vocabularies are padded to this, so that output tables split evenly over the devices of a mesh.
+VOCABULARY_MULTIPLE = 8
+
+
+def make_network(network: Network, vocabulary_size: int, docids: Docids) -> tuple[models.EncoderDecoder, dict | None]:
+    """The network, and the pretrained parameters of its encoder (None where it starts from scratch).
+
+    Args:
+      network: settings.
+      vocabulary_size: of what is read.
+      docids: what is written.
+    """
+    padded = -(-docids.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+    decoder = models.T5Config(
+        vocab_size=padded,
+        emb_dim=network.width,
+        num_heads=network.heads,
+        head_dim=network.width // network.heads,
+        num_encoder_layers=network.encoder_layers,
+        num_decoder_layers=network.decoder_layers,
+        mlp_dim=network.mlp_width,
+        mlp_activations=("gelu", "linear"),
+        dropout_rate=network.dropout,
+    )
+    pretrained = None
+    if network.encoder == "t5":
+        encoder: Any = dataclasses.replace(decoder, vocab_size=vocabulary_size)
+    else:
+        from gr_jax.interop import huggingface
+
+        folder = documents.pretrained_folder(network.encoder)
+        load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
+        encoder, pretrained = load(folder, dropout_rate=network.dropout)
+    module = models.EncoderDecoder(
+        encoder_config=encoder, decoder_config=decoder, share_embeddings=False, query_residual=network.query_residual
+    )
+    return module, pretrained
+
+
+def initial_parameters(
+    module: models.EncoderDecoder,
+    network: Network,
+    pretrained: Mapping[str, Any] | None,
+    docids: Docids,
+    vectors: np.ndarray | None,
+    seed: int,
+) -> dict:
+    """Random parameters from `seed`, with the pretrained encoder's and the docids' own put in.
+
+    Raises:
+      InputError: the outputs are to start from vectors that are not as wide as the decoder's features.
+    """
+    tokens = np.ones((1, 8), np.int32)
+    params = jax.jit(module.init)(jax.random.key(seed), tokens, tokens)["params"]
+    params = jax.tree.map(np.asarray, dict(params))
+    for name in ("token_embedder", "encoder"):
+        if pretrained is not None:
+            params[name] = jax.tree.map(np.asarray, pretrained[name])
+    if network.outputs == "random":
+        return params
+    assert vectors is not None
+    if vectors.shape[1] != module.feature_dim:
+        raise InputError(
+            f"the document vectors are {vectors.shape[1]} wide, the decoder's features {module.feature_dim}",
+            "Set Network.outputs = 'random', or choose an encoder that is as wide as the vectors.",
+        )
+    table = docids_lib.token_vectors(docids, vectors)
+    table = np.pad(table, ((0, module.vocab_size - len(table)), (0, 0)))
+    return models.initialise_docid_tables(params, table, network.temperature)

@@ -1,0 +1,100 @@
+"""Where a recipe's dataset comes from. A source knows what identifies its content before it reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import pathlib
+import platform
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gin
+
+from gr_jax import corpus as corpus_lib
+from gr_jax.errors import InputError
+
+
+class Source(Protocol):
+    """A dataset that is not read yet."""
+
+    def as_config(self) -> dict[str, Any]:
+        """What identifies the content: equal values mean an equal dataset."""
+        ...
+
+    def load(self, store: pathlib.Path) -> corpus_lib.Dataset:
+        """Reads it, with the documents' columns written under `store`."""
+        ...
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class BeirFolder:
+    """A folder in BEIR layout: `corpus.jsonl[.gz]`, and where there are any, `queries.jsonl[.gz]` and `qrels/*.tsv`.
+
+    Attributes:
+      folder: its path.
+      subset: a file of document ids, one a line, plain or .gz, to which the corpus is cut; "" takes all.
+      transform: applied to every text before it is tokenised: "none" or "split_identifiers".
+    """
+
+    folder: str
+    subset: str = ""
+    transform: str = "none"
+
+    def as_config(self) -> dict[str, Any]:
+        """Hashes the files' bytes: one pass over the disk, and no mistaking an edited folder for the old one."""
+        root = pathlib.Path(self.folder)
+        files = sorted(p for pattern in ("corpus.jsonl*", "queries.jsonl*", "qrels/*") for p in root.glob(pattern))
+        if not any(p.name.startswith("corpus.jsonl") for p in files):
+            raise InputError(
+                "there is no corpus.jsonl or corpus.jsonl.gz",
+                'Give a folder that has one: a JSON object a line, with "_id", "title" and "text".',
+                file=root,
+            )
+        names = [(p, p.relative_to(root).as_posix()) for p in files if p.is_file()]
+        if self.subset:
+            if not pathlib.Path(self.subset).is_file():
+                raise InputError("no such file of document ids", "Give one id a line, plain or .gz.", file=self.subset)
+            names.append((pathlib.Path(self.subset), "subset"))
+        hashes = {}
+        for path, name in names:
+            with open(path, "rb") as file:
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return {"beir": hashes, "name": root.resolve().name, "transform": self.transform}
+
+    def load(self, store: pathlib.Path) -> corpus_lib.Dataset:
+        dataset = corpus_lib.read_beir(self.folder, store=store, subset=self.subset or None)
+        return dataclasses.replace(dataset, transform=self.transform)
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class PythonDocs:
+    """The documentation of installed Python packages.
+
+    Attributes:
+      packages: import names; None takes the default of `gr_jax.corpus.python_docs`.
+    """
+
+    packages: Sequence[str] | None = None
+
+    def as_config(self) -> dict[str, Any]:
+        packages = corpus_lib.PYTHON_DOCS_PACKAGES if self.packages is None else tuple(self.packages)
+        versions = {name: _version(name) for name in packages}
+        return {"python_docs": versions, "python": platform.python_version()}
+
+    def load(self, store: pathlib.Path) -> corpus_lib.Dataset:
+        if self.packages is None:
+            return corpus_lib.python_docs(store=store)
+        return corpus_lib.python_docs(tuple(self.packages), store=store)
+
+
+def _version(package: str) -> str:
+    for name in (package, f"{package}-checkpoint"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""

@@ -1,0 +1,215 @@
+"""Generative retrieval: the model writes docids under the constraint that they exist, the docids name documents."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax import docids as docids_lib
+from gr_jax import models, storage, text
+from gr_jax.constraints import Trie
+from gr_jax.decoding import Beams, beam_search
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from gr_jax.models import network_folder
+from gr_jax.retrievers.base import Evidence, Ranking, checked_allowed
+
+KIND = "generative"
+# Lengths that queries are padded to; each is compiled once.
+QUERY_LENGTHS = (16, 32, 64, 128, 256, 512)
+
+
+class GenerativeRetriever:
+    """An encoder-decoder, the docids it writes, and the trie that keeps it to them.
+
+    Args:
+      module, params: the network.
+      vocabulary: of the queries.
+      docids: of the documents.
+      transform: name of the text transform that the network was trained with.
+      beams: hypotheses kept; raised to k where more documents are asked for. At least the widest level of the docids
+        makes the search exhaustive.
+      normalize: scores are log-probabilities over the "vocabulary", the "level" or the "constraint".
+      max_query_length: tokens read of a query; the rest is cut.
+      batch_size: queries decoded at a time.
+    """
+
+    def __init__(
+        self,
+        module: models.EncoderDecoder,
+        params: Any,
+        vocabulary: text.Vocabulary,
+        docids: Docids,
+        *,
+        transform: str = "none",
+        beams: int = 100,
+        normalize: str = "vocabulary",
+        max_query_length: int = 64,
+        batch_size: int = 32,
+    ):
+        if module.vocab_size < docids.vocab_size:
+            raise InputError(
+                f"the decoder writes {module.vocab_size} tokens, the docids need {docids.vocab_size}",
+                "Use the docids that the network was trained on.",
+            )
+        if beams < 1:
+            raise InputError("there must be at least one beam", "Set beams to 1 or more.", value=beams)
+        self.module, self.vocabulary, self.docids = module, vocabulary, docids
+        self.params = jax.tree.map(jnp.asarray, params)
+        self.transform, self.normalize, self.beams = transform, normalize, beams
+        self.max_query_length, self.batch_size = max_query_length, batch_size
+        self.trie = Trie.from_docids(docids)
+        self._most_documents = int(np.diff(docids.offsets).max())
+        self._decoder = models.GenerativeDecoder(module, self.params, docids.levels)
+
+    def with_parameters(self, params: Any) -> GenerativeRetriever:
+        """The same retriever around other parameters, as evaluation during training needs it; nothing is rebuilt."""
+        copy = object.__new__(GenerativeRetriever)
+        copy.__dict__.update(self.__dict__)
+        copy.params = params
+        copy._decoder = models.GenerativeDecoder(self.module, params, self.docids.levels)
+        return copy
+
+    def retrieve(
+        self,
+        queries: Sequence[str],
+        k: int,
+        *,
+        allowed: Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"] | None = None,
+        explain: bool = False,
+    ) -> Ranking:
+        """See `Retriever.retrieve`. A document reached by several docids gets the best of their scores.
+
+        Raises:
+          InputError: an empty query, or `k` is not positive.
+        """
+        if isinstance(queries, str):
+            raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)
+        if k < 1:
+            raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
+        for number, query in enumerate(queries):
+            if not query.strip():
+                raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
+        mask = checked_allowed(allowed, len(queries), self.docids.num_documents)
+        rewrite = text.TRANSFORMS[self.transform]
+        tokens, lengths = text.encode_texts(self.vocabulary, [rewrite(q) for q in queries], self.max_query_length)
+        doc_index = np.full((len(queries), k), -1, np.int32)
+        score = np.full((len(queries), k), -np.inf, np.float32)
+        evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
+        order = np.argsort(lengths, kind="stable")  # queries of one length share a batch
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            found, documents = self._decode(tokens[rows], int(lengths[rows].max()), None if mask is None else mask[rows], k)
+            for at, row in enumerate(rows):
+                best = _best_documents(documents[at], found.scores[at], k)
+                doc_index[row, : len(best)] = [document for document, _ in best]
+                score[row, : len(best)] = [found.scores[at, beam] for _, beam in best]
+                if explain:
+                    evidence[row] = tuple((self._evidence(found, at, beam),) for _, beam in best)
+        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+
+    def save(self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = "") -> None:
+        """Writes everything that answering needs as an artefact of kind "generative"."""
+        settings = {
+            "transform": self.transform,
+            "beams": self.beams,
+            "normalize": self.normalize,
+            "max_query_length": self.max_query_length,
+        }
+        with storage.write_folder(folder, KIND, corpus=corpus, meta={**(meta or {}), **settings}, gin=gin) as new:
+            network_folder.save_network(new, self.module, self.params)
+            self.docids.save(new / "docids")
+            self.vocabulary.save(new / "vocabulary")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, verify: bool = True) -> GenerativeRetriever:
+        """Reads what `save` wrote.
+
+        Raises:
+          InputError: it is not such a folder, or was truncated or altered.
+        """
+        folder = pathlib.Path(folder)
+        meta = storage.read_folder(folder, KIND, verify=verify).meta
+        module, params = network_folder.load_network(folder)
+        return cls(
+            module,
+            params,
+            text.load_vocabulary(folder / "vocabulary"),
+            docids_lib.Docids.load(folder / "docids"),
+            transform=meta["transform"],
+            beams=meta["beams"],
+            normalize=meta["normalize"],
+            max_query_length=meta["max_query_length"],
+        )
+
+    def _decode(
+        self, tokens: Int[np.ndarray, "rows length"], longest: int, mask: np.ndarray | None, k: int
+    ) -> tuple[Beams, Int[np.ndarray, "rows beam limit"]]:
+        """Beams and their documents for some queries, padded to one of few shapes so that little is compiled."""
+        length = next((n for n in QUERY_LENGTHS if n >= longest), tokens.shape[1])
+        rows = len(tokens)
+        padded_rows = self.batch_size if rows > 1 else 1
+        padded = np.zeros((padded_rows, length), np.int32)
+        padded[:rows, :longest] = tokens[:, :longest]
+        padded[rows:, 0] = padded[0, 0]  # a row of padding alone would have nothing to attend to
+        allowed = None
+        if mask is not None:
+            allowed = jnp.asarray(np.concatenate([mask, np.ones((padded_rows - rows, mask.shape[1]), bool)]))
+        beams, documents = _search(
+            self._decoder,
+            self.trie,
+            padded,
+            allowed,
+            beams=max(self.beams, k),
+            max_len=self.docids.max_steps,
+            normalize=self.normalize,
+            limit=self._most_documents,
+        )
+        beams, documents = jax.device_get((beams, documents))
+        return jax.tree.map(lambda leaf: leaf[:rows], beams), documents[:rows]
+
+    def _evidence(self, found: Beams, query: int, beam: int) -> Evidence:
+        tokens = [int(token) for token in found.sequences[query, beam] if token not in (0, self.docids.eos_id)]
+        return Evidence("docid", "-".join(map(str, tokens)), float(found.scores[query, beam]), tuple(tokens))
+
+
+@functools.partial(jax.jit, static_argnames=("beams", "max_len", "normalize", "limit"))
+def _search(
+    decoder: models.GenerativeDecoder,
+    trie: Trie,
+    tokens: Int[Array, "rows length"],
+    allowed: Bool[Array, "rows documents"] | None,
+    *,
+    beams: int,
+    max_len: int,
+    normalize: str,
+    limit: int,
+) -> tuple[Beams, Int[Array, "rows beam limit"]]:
+    """One program: encode, search under the constraint, look the documents up."""
+    constraint = trie if allowed is None else trie.restrict(allowed)
+    cache = decoder.start(tokens, beams=beams, max_len=max_len)
+    found = beam_search(decoder, cache, constraint, beams=beams, max_len=max_len, normalize=normalize)
+    documents, _ = constraint.documents(found.states, limit)
+    return found, jnp.where(found.valid[..., None], documents, -1)
+
+
+def _best_documents(
+    documents: Int[np.ndarray, "beam limit"], scores: Float[np.ndarray, " beam"], k: int
+) -> list[tuple[int, int]]:
+    """The first k documents along the beams (which are best first), each once, with the beam that found it."""
+    best: dict[int, int] = {}
+    for beam in range(len(scores)):
+        for document in documents[beam]:
+            if document >= 0 and int(document) not in best:
+                best[int(document)] = beam
+                if len(best) == k:
+                    return list(best.items())
+    return list(best.items())

@@ -1,0 +1,50 @@
+"""An index: all a retriever needs to answer, and the documents it answers with, as one folder."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+from typing import Any
+
+from gr_jax import storage
+from gr_jax.corpus import Corpus
+from gr_jax.retrievers.searcher import Searcher
+
+KIND = "index"
+# What a retriever's folder says it is → where its class lives. A new system adds a line.
+_RETRIEVERS = {"generative": "gr_jax.retrievers.generative:GenerativeRetriever", "bm25": "gr_jax.retrievers.lexical:BM25"}
+
+
+def save(
+    folder: str | os.PathLike, retriever: Any, corpus: Corpus, *, meta: dict[str, Any] | None = None, gin: str = ""
+) -> None:
+    """Writes an index, whole or not at all."""
+    with storage.write_folder(folder, KIND, corpus=corpus.fingerprint, meta=meta, gin=gin) as new:
+        fill(new, retriever, corpus)
+
+
+def fill(folder: pathlib.Path, retriever: Any, corpus: Corpus) -> None:
+    """Puts a retriever and its documents into a folder that somebody else finishes."""
+    retriever.save(folder / "retriever", corpus=corpus.fingerprint)
+    corpus.save(folder / "corpus")
+
+
+def load(folder: str | os.PathLike) -> Searcher:
+    """Opens an index.
+
+    Args:
+      folder: what a recipe's index stage, or `save`, wrote (`MODEL_DIR/index`).
+
+    Returns:
+      A searcher: `load(folder).search("a question", k=5)`.
+
+    Raises:
+      InputError: the folder is no index, or was truncated or altered since it was written.
+    """
+    folder = pathlib.Path(folder)
+    storage.read_folder(folder, KIND)  # checks every file, so the parts below need not
+    kind = storage.read_folder(folder / "retriever", verify=False).kind
+    module, name = _RETRIEVERS[kind].split(":")
+    retriever = getattr(importlib.import_module(module), name).load(folder / "retriever", verify=False)
+    return Searcher(retriever, Corpus.load(folder / "corpus", verify=False))
