@@ -26,7 +26,7 @@ class TextColumn(Sequence[str]):
 
     def __init__(self, blob: UInt8[np.ndarray, " bytes"], offsets: Int[np.ndarray, " n+1"]):
         self.blob, self.offsets = blob, offsets
-        self._bytes = memoryview(blob) if len(blob) else memoryview(b"")
+        self._bytes = memoryview(blob) if len(blob) else memoryview(b"")  # type: ignore[arg-type]
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> TextColumn:

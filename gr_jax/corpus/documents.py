@@ -52,7 +52,7 @@ class Corpus:
       doc_ids, titles, texts: lazy sequences of strings, one for each document.
     """
 
-    def __init__(self, doc_ids: TextColumn, titles: TextColumn, texts: TextColumn, fingerprint: str | None = None):
+    def __init__(self, doc_ids: TextColumn, titles: TextColumn, texts: TextColumn, *, fingerprint: str | None = None):
         self.doc_ids, self.titles, self.texts = doc_ids, titles, texts
         if fingerprint is not None:
             self.__dict__["fingerprint"] = fingerprint
