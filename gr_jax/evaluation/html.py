@@ -135,10 +135,10 @@ def _table(header: Sequence[str], body: Sequence[Sequence[str]], numbers: Sequen
 def _example(example: Example) -> str:
     items = []
     for hit in example.hits:
-        docid = f" <code>{escape(hit.docid)}</code>" if hit.docid else ""
+        names = "".join(f" <code>{escape(name)}</code>" for name in (hit.doc_id, hit.docid) if name)
         kind, tick = (' class="relevant"', " ✓") if hit.relevant else ("", "")
         score = f'<span class="soft">{hit.score:.2f}</span>'
-        items.append(f"<li{kind}>{escape(hit.title or hit.doc_id)}{tick} {score}{docid}</li>")
+        items.append(f"<li{kind}>{escape(hit.title or hit.doc_id)}{tick} {score}{names}</li>")
     by = f'<span class="soft">{escape(example.system)}</span>' if example.system else ""
     found = f"<ol>{''.join(items)}</ol>" if items else '<span class="soft">nothing found</span>'
     return f'<div class="example"><b>{escape(example.query)}</b>{by}{found}</div>'

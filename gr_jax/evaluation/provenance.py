@@ -95,7 +95,9 @@ def _describe_corpus(corpus: str | Mapping[str, Any]) -> str:
     parts: list[str] = []
     for name, value in corpus.items():
         if name == "corpus":
-            parts.insert(0, f"fingerprint {value}")
+            parts.append(f"fingerprint {value}")
+        elif name == "name":
+            parts.insert(0, str(value))
         elif isinstance(value, Mapping):  # split → (queries, pairs)
             parts += [f"{split} {counts[0]:,} queries / {counts[1]:,} pairs" for split, counts in value.items()]
         elif isinstance(value, int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
@@ -29,11 +30,11 @@ def markdown(report: Report) -> str:
         parts.append("## Example searches")
     for example in report.examples:
         by = f" ({_plain(example.system)})" if example.system else ""
-        hits = [
-            f"{rank}. {'✓ ' if hit.relevant else ''}{_plain(hit.title or hit.doc_id)} · {hit.score:.2f}"
-            + (f" · `{hit.docid}`" if hit.docid else "")
-            for rank, hit in enumerate(example.hits, start=1)
-        ]
+        hits = []
+        for rank, hit in enumerate(example.hits, start=1):
+            title = f"{'✓ ' if hit.relevant else ''}{_plain(hit.title or hit.doc_id)}"
+            docid = [f"`{hit.docid}`"] if hit.docid else []
+            hits.append(f"{rank}. " + " · ".join([title, f"{hit.score:.2f}", _plain(hit.doc_id), *docid]))
         parts.append("\n".join([f"**{_plain(example.query)}**{by}", "", *(hits or ["nothing found"])]))
     parts += ["## What these numbers rest on", markdown_table(("", ""), report.provenance.lines())]
     return "\n\n".join(parts) + "\n"
@@ -141,7 +142,7 @@ def format_value(value: float | None, *, signed: bool = False) -> str:
     text = f"{abs(value):.3f}" if abs(value) < 10 else f"{abs(value):,.4g}"
     if abs(value) >= 10_000:
         text = f"{abs(value):,.0f}"
-    sign = "−" if value < 0 and float(text.replace(",", "")) else "+" if signed else ""
+    sign = "" if not float(text.replace(",", "")) else "−" if value < 0 else "+" if signed else ""
     return sign + text.removeprefix("0")
 
 
@@ -156,4 +157,4 @@ def _cell(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Text of a data set within Markdown: on one line, its special characters escaped."""
-    return "".join(f"\\{c}" if c in "\\`*_[]<>#|" else c for c in " ".join(text.split()))
+    return re.sub(r"[\\`*\[\]<>#|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))

@@ -69,6 +69,7 @@ class Report:
         self.curves: dict[str, list[dict[str, float]]] = {}
         self.survival: dict[str, np.ndarray] = {}
         self.examples: list[Example] = []
+        self._compared: dict[tuple[str, str], list[Comparison]] = {}
 
     def add(self, system: str, split: str, values: Mapping[str, float], *, note: str = "") -> None:
         """Adds a row.
@@ -135,9 +136,13 @@ class Report:
         found = []
         for row in self.rows:
             base = self._baseline_of(row)
-            if base is not None and base.evaluation is not None and row.evaluation is not None:
+            if base is None or base.evaluation is None or row.evaluation is None:
+                continue
+            key = row.system, row.split
+            if key not in self._compared:
                 shared = [measure for measure in row.evaluation.per_query if measure in base.evaluation.per_query]
-                found += [(row, compare(row.evaluation, base.evaluation, measure)) for measure in shared]
+                self._compared[key] = [compare(row.evaluation, base.evaluation, measure) for measure in shared]
+            found += [(row, comparison) for comparison in self._compared[key]]
         return found
 
     def intervals(self) -> dict[tuple[str, str, str], tuple[float, float]]:
