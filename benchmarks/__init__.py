@@ -1,0 +1,1 @@
+"""What README's tables are printed by: `python -m benchmarks.NAME`. Recorded rows are in results/."""

@@ -1,0 +1,338 @@
+"""Measures the rows of a benchmark one by one, records each at once, and judges what is recorded.
+
+    python -m benchmarks.NAME                       measure what is missing or stale, print the table
+    python -m benchmarks.NAME --rows='dsi*' --again measure these rows again
+    python -m benchmarks.NAME --check [--measure]   judge the recorded rows; measure nothing unless told to
+
+A benchmark is a list of `Row`s and `harness.main("NAME", rows)`. A row that was recorded under the present
+configuration is not measured again, so hours of training survive an interruption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import fnmatch
+import json
+import math
+import os
+import pathlib
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarks import records
+from benchmarks.records import Record
+from gr_jax.errors import InputError
+from gr_jax.evaluation import provenance, render
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = CHECKOUT / "benchmarks" / "results"
+
+
+@dataclasses.dataclass(frozen=True)
+class ShareOf:
+    """A floor that is a share of what another row of the same benchmark reached.
+
+    Attributes:
+      row: name of that row.
+      share: how much of its value is to be reached.
+      measure: which of its values; "" for the same measure.
+    """
+
+    row: str
+    share: float
+    measure: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of a benchmark's table.
+
+    Attributes:
+      name: unique within the benchmark.
+      config: everything that decides the values, as JSON: settings, budget, split. When it changes, what was recorded
+        is stale.
+      measure: does the work; returns measure → value.
+      at_least: measure → the floor that must be reached.
+      at_most: measure → the ceiling that must not be exceeded (seconds, bytes).
+      note: a few words shown beside the row.
+      corpus: fingerprint of the data; part of what makes a record stale. A function is called when it is needed.
+      seeds: of everything random; part of what makes a record stale.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    measure: Callable[[], Mapping[str, float]]
+    at_least: Mapping[str, float | ShareOf] = dataclasses.field(default_factory=dict)
+    note: str = ""
+    at_most: Mapping[str, float | ShareOf] = dataclasses.field(default_factory=dict)
+    corpus: str | Callable[[], str] = ""
+    seeds: tuple[int, ...] = ()
+
+    def fingerprint(self) -> str:
+        """The corpus' fingerprint."""
+        return self.corpus() if callable(self.corpus) else self.corpus
+
+    def key(self) -> str:
+        """What a record must have been measured under to count."""
+        return records.config_key(self.config, self.fingerprint(), self.seeds)
+
+
+def data_folder(name: str) -> pathlib.Path:
+    """The folder of a real data set: in GR_JAX_SHARED_DATA, or in shared/data beside the checkout.
+
+    Raises:
+      InputError: it is not there.
+    """
+    folder = pathlib.Path(os.environ.get("GR_JAX_SHARED_DATA") or CHECKOUT.parent / "shared" / "data") / name
+    if not folder.is_dir():
+        raise InputError(
+            "this benchmark's data is not there",
+            "Name the folder of the data sets in the environment variable GR_JAX_SHARED_DATA.",
+            file=folder,
+        )
+    return folder
+
+
+def main(name: str, rows: Sequence[Row], argv: Sequence[str] | None = None, results: pathlib.Path = RESULTS) -> int:
+    """The whole command line of a benchmark.
+
+    Args:
+      name: the module's: rows are recorded in `results`/name.json.
+      rows: the table, in the order in which it is measured and printed.
+      argv: arguments; None takes the process's.
+      results: folder of the records.
+
+    Returns:
+      The exit status: 0; 1 where a row failed, is short, missing or stale; 2 where the arguments are wrong; 130 where
+      it was interrupted.
+    """
+    arguments = _parse(name, argv)
+    file = results / f"{name}.json"
+    try:
+        chosen = _choose(rows, arguments.rows)
+        status = 0
+        if not arguments.check or arguments.measure:
+            status = _measure_rows(chosen, file, again=arguments.again)
+        recorded = records.read(file)
+        show(name, chosen, recorded, every=rows, markdown=arguments.markdown)
+        if arguments.check and status != 130:
+            problems = judge(chosen, recorded, every=rows)
+            for problem in problems:
+                print(problem, file=sys.stderr)
+            print(f"{name}: {len(problems)} problems in {len(chosen)} rows" if problems else f"{name}: all rows pass")
+            status = max(status, int(bool(problems)))
+        return status
+    except InputError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+
+
+def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequence[Row] | None = None) -> list[str]:
+    """One line for each thing that is wrong: a row that is missing, stale, or short of a bound.
+
+    Args:
+      rows: the rows to judge.
+      recorded: what was measured.
+      every: all rows of the benchmark, which shares may refer to; None where `rows` are all.
+    """
+    current = _current(every or rows, recorded)
+    problems = []
+    for row in rows:
+        state = _state(row, recorded)
+        if state:
+            problems.append(f"{row.name}: {state}")
+            continue
+        for measure, bounds in _bounds(row).items():
+            value = current[row.name].get(measure)
+            for bound, is_floor in bounds:
+                limit = resolve(bound, measure, current)
+                if value is None:
+                    problems.append(f"{row.name}: {measure} was not measured")
+                elif limit is None:
+                    other = bound.row if isinstance(bound, ShareOf) else ""
+                    problems.append(f"{row.name}: {measure} is judged by {other!r}, which is missing or stale")
+                elif not _holds(value, limit, is_floor):
+                    word = "short: at least" if is_floor else "over: at most"
+                    problems.append(f"{row.name}: {measure} {value:.4g} is {word} {limit:.4g} is claimed")
+    return problems
+
+
+def resolve(bound: float | ShareOf, measure: str, current: Mapping[str, Mapping[str, float]]) -> float | None:
+    """A bound as a number; None where it depends on a row that is not in `current` (row → measure → value)."""
+    if not isinstance(bound, ShareOf):
+        return float(bound)
+    value = current.get(bound.row, {}).get(bound.measure or measure)
+    return None if value is None else bound.share * value
+
+
+def show(
+    name: str,
+    rows: Sequence[Row],
+    recorded: Mapping[str, Record],
+    *,
+    every: Sequence[Row] | None = None,
+    markdown: bool = False,
+) -> None:
+    """Prints the table: each value with its bound beside it, then where and when it was measured."""
+    header, body = table(rows, recorded, every=every)
+    measured = [recorded[row.name] for row in rows if not _state(row, recorded)]
+    made = sorted({f"{record.hardware}; commit {record.commit}; {record.date[:10]}" for record in measured})
+    if markdown:
+        print(render.markdown_table(header, body), *(f"\n{line}" for line in made), sep="\n")
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    shown = Table(title=f"benchmarks.{name}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for place, column in enumerate(header):
+        shown.add_column(column, justify="left" if place == 0 or column == "note" else "right")
+    for cells in body:
+        shown.add_row(*(Text(cell, style="red" if cell.endswith("✗") else "") for cell in cells))
+    console.print(shown)
+    for line in made:
+        console.print(Text(line), style="dim")
+
+
+def table(
+    rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequence[Row] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows as text; a value that breaks its bound ends in ✗."""
+    current = _current(every or rows, recorded)
+    measures = list(
+        dict.fromkeys(m for row in rows for names in (_bounds(row), current.get(row.name, {})) for m in names)
+    )
+    has_notes = any(row.note or _state(row, recorded) for row in rows)
+    body = []
+    for row in rows:
+        cells = [row.name]
+        for measure in measures:
+            value = current.get(row.name, {}).get(measure)
+            bounds = [(resolve(bound, measure, current), is_floor) for bound, is_floor in _bounds(row).get(measure, ())]
+            text = _with_bounds(render.format_value(value), bounds) if value is not None or bounds else ""
+            broken = row.name in current and not all(_holds(value, limit, is_floor) for limit, is_floor in bounds)
+            cells.append(f"{text} ✗" if broken else text)
+        note = "; ".join(filter(None, (row.note, _state(row, recorded))))
+        body.append(cells + [note] * has_notes)
+    return ["row", *measures, *["note"] * has_notes], body
+
+
+def _measure_rows(rows: Sequence[Row], file: pathlib.Path, *, again: bool) -> int:
+    """Measures what is not recorded yet; returns the exit status."""
+    recorded = records.read(file)
+    wanted = [(row, _state(row, recorded)) for row in rows]
+    wanted = [(row, state or "again") for row, state in wanted if state or again]
+    failed = 0
+    for place, (row, state) in enumerate(wanted):
+        print(f"measuring {row.name} ({state}), row {place + 1} of {len(wanted)}", file=sys.stderr, flush=True)
+        start = time.monotonic()
+        # Taken before: a checkout that changes meanwhile is not what was measured.
+        key, commit = row.key(), provenance.commit(ignore=["benchmarks/results"])
+        try:
+            values = {measure: float(value) for measure, value in row.measure().items()}
+            if not all(map(math.isfinite, values.values())):
+                raise InputError("a measured value is no finite number", "Correct what is measured.", value=values)
+        except KeyboardInterrupt:
+            left = ", ".join(row.name for row, _ in wanted[place:])
+            print(f"interrupted; what was finished is in {file}; left: {left}", file=sys.stderr)
+            return 130
+        except Exception as error:  # one broken row must not cost the others
+            failed += 1
+            print(error, file=sys.stderr) if isinstance(error, InputError) else traceback.print_exc()
+            print(f"{row.name} failed; going on", file=sys.stderr)
+            continue
+        record = Record(
+            values=values,
+            key=key,
+            config=dict(row.config),
+            corpus=row.fingerprint(),
+            seeds=tuple(row.seeds),
+            commit=commit,
+            hardware=provenance.hardware_line(),
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - start, 1),
+        )
+        records.write(file, row.name, record)
+    return int(failed > 0)
+
+
+def _state(row: Row, recorded: Mapping[str, Record]) -> str:
+    """ "" where the row is recorded under the present configuration; else "missing" or "stale", and why."""
+    record = recorded.get(row.name)
+    if record is None:
+        return "missing"
+    if record.key == row.key():
+        return ""
+    if record.corpus != row.fingerprint():
+        return f"stale: measured on corpus {record.corpus or '(none)'}, now {row.fingerprint() or '(none)'}"
+    if record.seeds != tuple(row.seeds):
+        return f"stale: seeds {list(row.seeds)}, were {list(record.seeds)}"
+    missing = object()
+    config = json.loads(json.dumps(row.config))  # as it would be recorded: lists for tuples
+    names = {*record.config, *config}
+    changed = sorted(name for name in names if record.config.get(name, missing) != config.get(name, missing))
+    return f"stale: changed since: {', '.join(changed) or 'the configuration'}"
+
+
+def _current(rows: Sequence[Row], recorded: Mapping[str, Record]) -> dict[str, Mapping[str, float]]:
+    """row → measure → value, of the rows recorded under their present configuration."""
+    return {row.name: recorded[row.name].values for row in rows if not _state(row, recorded)}
+
+
+def _with_bounds(text: str, bounds: Sequence[tuple[float | None, bool]]) -> str:
+    """ ".654 (≥ .650)", or ".654 (.644 … .664)" between two bounds."""
+    limits = [render.format_value(limit) for limit, _ in bounds]
+    if len(bounds) == 2:
+        return f"{text} ({' … '.join(limits)})"
+    return f"{text} ({'≥' if bounds[0][1] else '≤'} {limits[0]})" if bounds else text
+
+
+def _holds(value: float | None, limit: float | None, is_floor: bool) -> bool:
+    return value is not None and limit is not None and (value >= limit if is_floor else value <= limit)
+
+
+def _bounds(row: Row) -> dict[str, list[tuple[float | ShareOf, bool]]]:
+    """measure → its bounds, each with whether it is a floor."""
+    bounds: dict[str, list[tuple[float | ShareOf, bool]]] = {}
+    for limits, is_floor in ((row.at_least, True), (row.at_most, False)):
+        for measure, limit in limits.items():
+            bounds.setdefault(measure, []).append((limit, is_floor))
+    return bounds
+
+
+def _choose(rows: Sequence[Row], patterns: str) -> list[Row]:
+    names = [row.name for row in rows]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InputError("two rows have the same name", "Name every row differently.", value=min(twice))
+    for row in rows:
+        for bounds in _bounds(row).values():
+            for bound, _ in bounds:
+                if isinstance(bound, ShareOf) and bound.row not in names:
+                    raise InputError(
+                        f"{row.name!r} is judged by a row that is not there", "Correct it.", value=bound.row
+                    )
+    if not patterns:
+        return list(rows)
+    wanted = [pattern for pattern in (part.strip() for part in patterns.split(",")) if pattern]
+    for pattern in wanted:
+        if pattern not in names and not fnmatch.filter(names, pattern):
+            raise InputError("no such row", f"Choose among {', '.join(names)}.", value=pattern)
+    return [row for row in rows if any(row.name == p or fnmatch.fnmatchcase(row.name, p) for p in wanted)]
+
+
+def _parse(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", allow_abbrev=False)
+    parser.add_argument("--rows", default="", help="rows by name, separated by commas; * matches anything")
+    parser.add_argument("--again", action="store_true", help="measure them even where they are recorded")
+    parser.add_argument("--check", action="store_true", help="judge the recorded rows; exit status 1 if one fails")
+    parser.add_argument("--measure", action="store_true", help="with --check: first measure missing and stale rows")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    return parser.parse_args(argv)
