@@ -10,7 +10,7 @@ import dataclasses
 import importlib.util
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,13 @@ def load_t5(folder: str | os.PathLike, **changes: Any) -> tuple[T5Config, dict]:
     """
     folder = pathlib.Path(folder)
     raw = _read_config(folder, "t5", ("t5", "mt5"))
-    config = dataclasses.replace(_t5_config(raw, folder / "config.json"), **changes)
-    return config, _read(TensorFolder(folder), t5_entries(config), tolerate_prefix="")
+    config, tensors = _t5_config(raw, folder / "config.json"), TensorFolder(folder)
+    tied = dataclasses.replace(config, logits_via_embedding=True)
+    params = _read(tensors, t5_entries(tied))
+    kernel = _output_kernel(raw, tensors, params["token_embedder"]["embedding"])
+    if kernel is not None:
+        params["decoder"]["logits_dense"] = {"kernel": kernel}
+    return dataclasses.replace(tied, logits_via_embedding=kernel is None, **changes), params
 
 
 def save_t5(folder: str | os.PathLike, config: T5Config, params: Any) -> None:
@@ -107,7 +112,7 @@ def load_bert(folder: str | os.PathLike, **changes: Any) -> tuple[BertConfig, di
     folder = pathlib.Path(folder)
     raw = _read_config(folder, "BERT", ("bert",))
     config = dataclasses.replace(_bert_config(raw, folder / "config.json"), **changes)
-    return config, _read(TensorFolder(folder), bert_entries(config), tolerate_prefix="bert.")
+    return config, _read(TensorFolder(folder), bert_entries(config))
 
 
 def find_minilm() -> pathlib.Path | None:
@@ -252,7 +257,6 @@ def _t5_config(raw: dict, file: pathlib.Path) -> T5Config:
         ),
         mlp_dim=_get(raw, file, "d_ff", int),
         mlp_activations=_T5_ACTIVATIONS[activation],
-        logits_via_embedding=_get(raw, file, "tie_word_embeddings", bool, True),
         dropout_rate=_get(raw, file, "dropout_rate", float, 0.1),
         layer_norm_epsilon=_get(raw, file, "layer_norm_epsilon", float, 1e-6),
         relative_buckets=_get(raw, file, "relative_attention_num_buckets", int, 32),
@@ -324,12 +328,11 @@ def _bert_config(raw: dict, file: pathlib.Path) -> BertConfig:
     return config
 
 
-def _read(tensors: TensorFolder, entries: Iterator[Entry], tolerate_prefix: str) -> dict:
-    """Reads all entries; their names may all carry a prefix, as those of a model with a head do."""
+def _read(tensors: TensorFolder, entries: Iterable[Entry]) -> dict:
     names = set(tensors.names)
     params: dict[str, Any] = {}
     for path, name, shape, transposed in entries:
-        array = tensors.read(name if name in names else _prefixed(name, names, tolerate_prefix), shape)
+        array = tensors.read(next((other for other in _spellings(name) if other in names), name), shape)
         leaf = params
         for key in path[:-1]:
             leaf = leaf.setdefault(key, {})
@@ -337,5 +340,28 @@ def _read(tensors: TensorFolder, entries: Iterator[Entry], tolerate_prefix: str)
     return params
 
 
-def _prefixed(name: str, names: set[str], prefix: str) -> str:
-    return prefix + name if prefix and prefix + name in names else name
+def _spellings(name: str) -> Iterator[str]:
+    """A tensor's names in models with a head, in the oldest BERTs and in T5 encoders alone."""
+    older = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    for spelling in (name, older):
+        yield spelling
+        yield f"bert.{spelling}"
+    if name == "shared.weight":
+        yield "encoder.embed_tokens.weight"
+
+
+def _output_kernel(raw: dict, tensors: TensorFolder, shared: np.ndarray) -> np.ndarray | None:
+    """T5's output kernel `[d, vocabulary]`, or None where it is tied to the token table.
+
+    T5 1.0 ties and scales logits by d**-0.5, T5 1.1 does neither, and `tie_word_embeddings` stood for both. Since
+    version 5, transformers writes `tie_word_embeddings: true` for both, `scale_decoder_outputs` for the scale, and
+    leaves lm_head out where it equals the table. Our tied output is scaled; what is not both becomes a kernel.
+    """
+    scaled = raw.get("scale_decoder_outputs")
+    if not isinstance(scaled, bool):
+        scaled = raw.get("tie_word_embeddings", True) is not False
+    name = "lm_head.weight"
+    head = tensors.read(name, shared.shape) if name in tensors.names else shared
+    if scaled and np.array_equal(head, shared):
+        return None
+    return np.ascontiguousarray(head.T) * np.float32(shared.shape[1] ** -0.5 if scaled else 1.0)

@@ -16,8 +16,7 @@ from gr_jax.losses import TokenLosses, cross_entropy, level_cross_entropy, level
 from gr_jax.models.encoder_decoder import DecoderCache, EncoderDecoder
 
 if TYPE_CHECKING:
-    from gr_jax.constraints import Constraint
-    from gr_jax.decoding import Scores
+    from gr_jax.constraints.base import Constraint, Scores
 
 Batch = Mapping[str, Array]
 NORMALIZERS = ("vocabulary", "level")
@@ -31,11 +30,19 @@ class GenerativeDecoder:
     Args:
       module, params: the network.
       levels: (start, size) of each position's block of tokens; needed to normalise by "level".
+      eos_id: the token that ends docids, None where none does.
       table: the output table `[vocab, d]`; by default made from the parameters. Make it once, outside of `jit`.
     """
 
-    def __init__(self, module: EncoderDecoder, params: Any, levels: Levels | None = None, table: Array | None = None):
-        self.module, self.params = module, params
+    def __init__(
+        self,
+        module: EncoderDecoder,
+        params: Any,
+        levels: Levels | None = None,
+        eos_id: int | None = None,
+        table: Array | None = None,
+    ):
+        self.module, self.params, self.eos_id = module, params, eos_id
         self.levels = None if levels is None else tuple((int(start), int(size)) for start, size in levels)
         self.table = self._apply(method="output_table") if table is None else table
 
@@ -54,33 +61,25 @@ class GenerativeDecoder:
         """See `EncoderDecoder.step`."""
         return self._apply(tokens, step, ancestors, cache, method="step")
 
-    def scores(self, features: Float[Array, "... d"], level: int, normalize: str) -> Scores:
+    def scores(self, features: Float[Array, "... d"], level: int | Array, normalize: str) -> Scores:
         """Next-token scores, of which only what is asked for is computed."""
         from gr_jax.decoding import TableScores
 
-        block = None
-        if normalize == "level":
-            if self.levels is None:
-                raise InputError(
-                    'these docids have no levels, so scores cannot be normalised by "level"',
-                    'Use normalize="vocabulary" or "constraint", or docids with position-aware tokens.',
-                )
-            if level >= len(self.levels):
-                raise InputError(f"the docids have {len(self.levels)} levels", "Decode no further.", value=level)
-            block = self.levels[level]
-        return TableScores(features.astype(jnp.float32), self.table, normalize=normalize, level=block)
+        return TableScores(
+            features.astype(jnp.float32), self.table, normalize, levels=self.levels, level=level, eos_id=self.eos_id
+        )
 
     def _apply(self, *args, method: str):
         result: Any = self.module.apply({"params": self.params}, *args, method=method)
         return result
 
     def tree_flatten(self):
-        return (self.params, self.table), (self.module, self.levels)
+        return (self.params, self.table), (self.module, self.levels, self.eos_id)
 
     @classmethod
     def tree_unflatten(cls, static, leaves):
         made = object.__new__(cls)
-        (made.params, made.table), (made.module, made.levels) = leaves, static
+        (made.params, made.table), (made.module, made.levels, made.eos_id) = leaves, static
         return made
 
 
@@ -141,10 +140,10 @@ class EncoderDecoderModel:
 
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: Array | None = None
-    ) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """The loss to differentiate, and sums for `summarize`.
+    ) -> tuple[Float[Array, ""], dict[str, Any]]:
+        """The loss to differentiate, and metrics as pairs (sum, weight).
 
-        Both are sums over target tokens by weight, not means: they add up over microbatches and devices, after which
+        All are sums over target tokens by weight, not means: they add up over microbatches and devices, after which
         gradients are divided by the total `weight_sum`.
 
         Args:
@@ -163,34 +162,28 @@ class EncoderDecoderModel:
             losses, others = (self._token_losses(params, features, batch) for features in passes)
             apart = symmetric_kl(*(self._logits(params, features) for features in passes), allowed=self._allowed(batch))
             token_loss = 0.5 * (losses.loss + others.loss) + self.rdrop * apart
-        loss = jnp.sum(token_loss * weights)
-        metrics = {
-            "loss_sum": loss,
-            "weight_sum": jnp.sum(weights),
-            "z_loss_sum": jnp.sum(losses.z_loss * weights),
-            "nll_sum": -jnp.sum(losses.log_prob * weights),
-            "correct_sum": jnp.sum(losses.correct * weights),
+        loss, weight = jnp.sum(token_loss * weights), jnp.sum(weights)
+        correct = losses.correct * weights
+        metrics: dict[str, Any] = {
+            "loss": (loss, weight),
+            "nll": (-jnp.sum(losses.log_prob * weights), weight),
+            "z_loss": (jnp.sum(losses.z_loss * weights), weight),
+            "accuracy": (jnp.sum(correct), weight),
+            "weight_sum": weight,
         }
         positions = _positions(batch)
         for level in range(len(self.levels or ())):
-            here = weights * (positions == level)
-            metrics[f"correct_sum/level_{level}"] = jnp.sum(losses.correct * here)
-            metrics[f"weight_sum/level_{level}"] = jnp.sum(here)
+            here = positions == level
+            metrics[f"accuracy/level_{level}"] = (jnp.sum(correct * here), jnp.sum(weights * here))
         return loss if self.loss_normalizing_factor is None else loss / self.loss_normalizing_factor, metrics
 
     @staticmethod
     def summarize(metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Means of the sums that `loss_fn` gives, added up over any number of batches."""
-        total = max(float(metrics["weight_sum"]), 1.0)
-        summary = {name: float(metrics[f"{name}_sum"]) / total for name in ("loss", "z_loss", "nll")}
-        summary["accuracy"] = float(metrics["correct_sum"]) / total
-        for name in metrics:
-            if name.startswith("correct_sum/"):
-                level = name.split("/", 1)[1]
-                summary[f"accuracy/{level}"] = float(metrics[name]) / max(float(metrics[f"weight_sum/{level}"]), 1.0)
-        return summary
+        """Means, from the pairs that `loss_fn` gives or from their sums over any number of batches."""
+        pairs = {name: pair for name, pair in metrics.items() if isinstance(pair, tuple)}
+        return {name: float(total) / max(float(weight), 1.0) for name, (total, weight) in pairs.items()}
 
-    def eval_fn(self, params: Any, batch: Batch) -> tuple[Float[Array, ""], dict[str, Array]]:
+    def eval_fn(self, params: Any, batch: Batch) -> tuple[Float[Array, ""], dict[str, Any]]:
         """`loss_fn` without dropout."""
         return self.loss_fn(params, batch, None)
 
@@ -201,7 +194,7 @@ class EncoderDecoderModel:
 
     def decoder(self, params: Any) -> GenerativeDecoder:
         """The network as beam search takes it."""
-        return GenerativeDecoder(self.module, params, self.levels)
+        return GenerativeDecoder(self.module, params, self.levels, self.eos_id)
 
     def predict_batch_with_aux(
         self,
