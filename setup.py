@@ -1,0 +1,82 @@
+"""Installs gr_jax. `tasks` and `launch` are run from a checkout and never installed: those names belong to others."""
+
+import pathlib
+import re
+
+import setuptools
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "gr_jax" / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
+
+# Lower bounds are the oldest that the tests pass with. Python 3.11 gets jax 0.10, 3.12 a later one: no upper bounds.
+CORE = [
+    "absl-py",
+    "flax>=0.12",
+    "gin-config>=0.5",
+    "grain>=0.2.12",
+    "jax>=0.10",
+    "jaxtyping>=0.3",
+    "numpy>=2.0",
+    "optax>=0.2.6",
+    "orbax-checkpoint>=0.11.30",
+    "rich>=13",
+    "safetensors>=0.5",
+]
+TEXT = ["sentencepiece>=0.2", "tokenizers>=0.21"]
+# seqio's metric and vocabulary interfaces change between releases. TensorFlow 2.21 and ScaNN cannot be imported in one
+# process, 2.20 works with everything; tensorflow-text has to be of the same minor version. TensorBoard is what
+# clu.metric_writers needs and does not declare.
+DATA = [
+    "seqio==0.0.20",
+    "tensorboard",
+    "tensorflow-datasets~=4.9",
+    "tensorflow-text~=2.20.0",
+    "tensorflow~=2.20.0",
+    *TEXT,
+]
+SEARCH = ["scann==1.4.2; platform_system == 'Linux'"]
+EVAL = ["PyStemmer", "bm25s>=0.2.6", "ir-measures>=0.3.7", "matplotlib"]
+QUICKSTART = [*EVAL, *TEXT]
+# T5X itself is in no package index: clone it beside this. These are the requirements of its that are.
+T5X = [*DATA, "cached-property", "clu", "fiddle>=0.2.5"]
+TEST = [
+    "hypothesis",
+    "ipykernel",
+    "mypy==2.4.1",  # checkers are pinned: what they accept changes with every release
+    "nbclient",
+    "nbformat",
+    "pytest>=8",
+    "pytest-xdist",
+    "ruff==0.17.5",
+    "scikit-learn",
+]
+
+setuptools.setup(
+    name="gr_jax",
+    version=VERSION,
+    description="Generative retrieval in JAX: docids, training, constrained decoding in XLA, search, evaluation.",
+    long_description=(HERE / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=setuptools.find_packages(include=["gr_jax", "gr_jax.*"]),
+    package_data={"gr_jax": ["py.typed"]},
+    install_requires=CORE,
+    extras_require={
+        "data": DATA,
+        "search": SEARCH,
+        "eval": EVAL,
+        "quickstart": QUICKSTART,
+        "test": TEST,
+        "gpu": ["jax[cuda]"],
+        "tpu": ["jax[tpu]"],
+        "t5x": T5X,
+        "all": sorted({*DATA, *SEARCH, *EVAL, *QUICKSTART}),
+    },
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
