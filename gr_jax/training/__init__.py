@@ -1,0 +1,55 @@
+"""Training: token stores, batches, optimisers, the loop, checkpoints.
+
+store = write_token_store("runs/mine/tokens", pairs, PairFeatures(vocabulary, max_input_length=64))
+batches = make_batches(store, batch_size=64, rates={"query": 1, "document": 1, "pseudo": 3})
+result = train(model, batches, steps=1000, optimizer=adamw(Schedule(1e-3, warmup_steps=50)), model_dir="runs/mine")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+# Name → the module that defines it; fetched when first used, so that reading a token store does not import JAX.
+_LAZY = {
+    "Pair": "features",
+    "PairFeatures": "features",
+    "SOURCES": "features",
+    "TokenStore": "token_store",
+    "write_token_store": "token_store",
+    "make_batches": "batches",
+    "Schedule": "optimizers",
+    "adamw": "optimizers",
+    "adafactor": "optimizers",
+    "make_mesh": "partitioning",
+    "EarlyStopping": "loop",
+    "TrainResult": "loop",
+    "train": "loop",
+    "load_params": "checkpoints",
+}
+
+__all__ = list(_LAZY)  # pyright: ignore[reportUnsupportedDunderAll]
+
+if TYPE_CHECKING:
+    from gr_jax.training.batches import make_batches as make_batches
+    from gr_jax.training.checkpoints import load_params as load_params
+    from gr_jax.training.features import SOURCES as SOURCES
+    from gr_jax.training.features import Pair as Pair
+    from gr_jax.training.features import PairFeatures as PairFeatures
+    from gr_jax.training.loop import EarlyStopping as EarlyStopping
+    from gr_jax.training.loop import TrainResult as TrainResult
+    from gr_jax.training.loop import train as train
+    from gr_jax.training.optimizers import Schedule as Schedule
+    from gr_jax.training.optimizers import adafactor as adafactor
+    from gr_jax.training.optimizers import adamw as adamw
+    from gr_jax.training.partitioning import make_mesh as make_mesh
+    from gr_jax.training.token_store import TokenStore as TokenStore
+    from gr_jax.training.token_store import write_token_store as write_token_store
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"gr_jax.training.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value

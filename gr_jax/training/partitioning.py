@@ -1,0 +1,178 @@
+"""Where arrays lie on the devices: a mesh (data, model) and T5X's logical axis rules.
+
+Networks name the axes of their parameters and activations ("vocab", "embed", "mlp", …) with
+`flax.linen.partitioning`; the rules say on which mesh axis each name lies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import gin
+import jax
+import numpy as np
+from flax.linen import partitioning as flax_partitioning
+from flax.traverse_util import flatten_dict
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from gr_jax.errors import InputError
+
+Axes = tuple[str | None, ...]
+Rules = tuple[tuple[str, str | None], ...]
+
+# T5X's standard rules for one-dimensional parameter partitioning.
+LOGICAL_AXIS_RULES: Rules = (
+    ("batch", "data"),
+    ("vocab", "model"),
+    ("mlp", "model"),
+    ("heads", "model"),
+    ("joined_kv", "model"),
+    ("embed", None),
+    ("kv", None),
+    ("length", None),
+    ("relpos_buckets", None),
+    ("abspos_buckets", None),
+    ("layers", None),
+    ("stack", None),
+)
+
+# For parameters that carry no names (another library's modules): what T5X's names would be, by path.
+_AXES_BY_PATH: tuple[tuple[str, Axes], ...] = (
+    (r".*embed[^/]*/embedding", ("vocab", "embed")),
+    (r".*/(query|key|value)/kernel", ("embed", "joined_kv")),
+    (r".*attention.*/(out|o)/kernel", ("joined_kv", "embed")),
+    (r".*/wi(_\d+)?/kernel", ("embed", "mlp")),
+    (r".*/wo/kernel", ("mlp", "embed")),
+    (r".*logits_dense/kernel", ("embed", "vocab")),
+)
+
+
+@gin.configurable(module="gr_jax.training")
+def make_mesh(data: int = 0, model: int = 1, *, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A mesh with axes ("data", "model").
+
+    Args:
+      data: parts that a batch is split into; 0 takes all devices that `model` leaves.
+      model: parts that layers are split into.
+      devices: which to use; None takes the first `data * model` of all.
+
+    Raises:
+      InputError: there are not that many devices.
+    """
+    found = list(jax.devices() if devices is None else devices)
+    if model < 1 or data < 0 or (data or 1) * model > len(found):
+        raise InputError(
+            f"a mesh of data={data} × model={model} does not fit on {len(found)} devices",
+            "Choose axes whose product is at most the number of devices.",
+            value=(data, model),
+        )
+    data = data or len(found) // model
+    return Mesh(
+        np.array(found[: data * model]).reshape(data, model), ("data", "model"), axis_types=(AxisType.Auto,) * 2
+    )
+
+
+def logical_axes(shapes: Mapping[str, tuple[int, ...]], params_axes: Mapping[str, Any] | None) -> dict[str, Axes]:
+    """The axis names of every parameter.
+
+    Args:
+      shapes: path "a/b/c" → shape.
+      params_axes: the collection that `param_with_axes` fills, nested; None or {} where a model has none.
+
+    Returns:
+      path → one name (or None: not split) per dimension; parameters without names get them by path, or none.
+    """
+    named: dict[str, Axes] = {}
+    if params_axes:
+        for path, metadata in flatten_dict(dict(params_axes)).items():
+            named["/".join(path).removesuffix("_axes")] = tuple(metadata.names)
+    result = {}
+    for path, shape in shapes.items():
+        by_path = (axes for pattern, axes in _AXES_BY_PATH if re.fullmatch(pattern, path))
+        axes = named.get(path) or next(by_path, (None,) * len(shape))
+        result[path] = axes if len(axes) == len(shape) else (None,) * len(shape)
+    return result
+
+
+def fit_rules(
+    mesh: Mesh,
+    shapes: Mapping[str, tuple[int, ...]],
+    axes: Mapping[str, Axes],
+    *,
+    rules: Rules = LOGICAL_AXIS_RULES,
+    shard_over_data: bool = False,
+) -> Rules:
+    """The rules that this model can follow on this mesh.
+
+    A name stays whole where one of its dimensions cannot be split evenly: a vocabulary of 30,522 on 4 devices, say.
+
+    Args:
+      mesh: the mesh.
+      shapes, axes: of the parameters, by path.
+      rules: name → mesh axis.
+      shard_over_data: split parameters and optimiser state over the data axis too (on "embed"). Saves memory, costs
+        communication.
+    """
+    if shard_over_data:
+        rules = tuple((name, "data" if name == "embed" else axis) for name, axis in rules)
+    sizes: dict[str, set[int]] = {}
+    for path, shape in shapes.items():
+        for name, size in zip(axes[path], shape, strict=True):
+            if name is not None:
+                sizes.setdefault(name, set()).add(size)
+    return tuple(
+        (name, axis if axis and all(size % mesh.shape[axis] == 0 for size in sizes.get(name, ())) else None)
+        for name, axis in rules
+    )
+
+
+def parameter_shardings(mesh: Mesh, axes: Mapping[str, Axes], rules: Rules) -> dict[str, NamedSharding]:
+    """Where every parameter lies, by path."""
+    known = {name for name, _ in rules}
+    shardings = {}
+    for path, names in axes.items():
+        spec = flax_partitioning.logical_to_mesh_axes([n if n in known else None for n in names], rules)
+        shardings[path] = NamedSharding(mesh, spec or PartitionSpec())
+    return shardings
+
+
+def state_shardings(state: Any, mesh: Mesh, parameters: Mapping[str, NamedSharding]) -> Any:
+    """Where optimiser state lies: what has a parameter's path and rank, with the parameter; the rest is replicated.
+
+    Adafactor's factored moments are vectors, and small; they are replicated.
+
+    Args:
+      state: optimiser state over a flat {path: parameter} dict, arrays or shapes.
+    """
+    whole = NamedSharding(mesh, PartitionSpec())
+
+    def place(key_path: tuple, leaf: Any) -> NamedSharding:
+        for key in reversed(key_path):
+            sharding = parameters.get(getattr(key, "key", None))  # type: ignore[arg-type]
+            if sharding is not None:
+                return sharding if _divides(sharding, leaf.shape) else whole
+        return whole
+
+    return jax.tree_util.tree_map_with_path(place, state)
+
+
+def _divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
+    spec = sharding.spec
+    if len(spec) != len(shape):
+        return False
+    return all(axis is None or size % sharding.mesh.shape[axis] == 0 for axis, size in zip(spec, shape, strict=True))
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows of a batch are split over the data axis."""
+    return NamedSharding(mesh, PartitionSpec("data"))
+
+
+@contextlib.contextmanager
+def on_mesh(mesh: Mesh, rules: Rules) -> Iterator[None]:
+    """Inside, networks that are traced follow the rules for their activations."""
+    with jax.set_mesh(mesh), flax_partitioning.axis_rules(rules):
+        yield

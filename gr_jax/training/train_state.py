@@ -1,0 +1,273 @@
+"""What training changes, and one update of it.
+
+Parameters are flat dicts {"a/b/c": array}, split into those that learn and those that are frozen: gradients are taken
+with respect to the first only, so nothing is computed or remembered for a frozen embedding table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from gr_jax.errors import InputError
+from gr_jax.training import partitioning
+from gr_jax.training.optimizers import Optimizer
+
+Params = Mapping[str, Any]
+Flat = dict[str, Any]
+
+
+class Model(Protocol):
+    """What can be trained: T5X's methods."""
+
+    def loss_fn(self, params: Params, batch: Mapping[str, jax.Array], dropout_rng: jax.Array | None) -> tuple: ...
+
+    def get_initial_variables(
+        self, rng: jax.Array, input_shapes: Mapping, input_types: Mapping | None = None
+    ) -> Any: ...
+
+
+@flax.struct.dataclass
+class TrainState:
+    """What one update reads and writes: arrays, or in the same structure their shapes or shardings.
+
+    Attributes:
+      step: updates so far, int32 scalar.
+      params: the parameters that learn, flat.
+      opt_state: of the optimiser, over the same paths.
+    """
+
+    step: Any
+    params: Flat
+    opt_state: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    """A model, its optimiser and their place on the devices; makes states and the update.
+
+    Attributes:
+      model: what is trained.
+      optimizer: how.
+      mesh, rules: where.
+      factors: learning-rate factor of every parameter; 0 is frozen.
+      shardings: of every parameter, by path.
+      shapes: of every parameter, by path.
+    """
+
+    model: Model
+    optimizer: Optimizer
+    mesh: Mesh
+    rules: partitioning.Rules
+    factors: Mapping[str, float]
+    shardings: Mapping[str, NamedSharding]
+    shapes: Mapping[str, jax.ShapeDtypeStruct]
+    transformation: optax.GradientTransformation
+    state_shardings: TrainState
+    _initial: Callable[[jax.Array], Flat]
+
+    @classmethod
+    def create(
+        cls,
+        model: Model,
+        optimizer: Optimizer,
+        mesh: Mesh,
+        input_shapes: Mapping[str, tuple[int, ...]],
+        *,
+        shard_over_data: bool = False,
+    ) -> Trainer:
+        """Asks the model for the shapes and axes of its parameters and decides where they lie."""
+
+        def variables(rng: jax.Array) -> Any:
+            return model.get_initial_variables(rng, input_shapes, None)
+
+        described = jax.eval_shape(variables, jax.random.key(0))
+        shapes = flatten(described["params"])
+        plain = {path: leaf.shape for path, leaf in shapes.items()}
+        axes = partitioning.logical_axes(plain, described.get("params_axes"))
+        rules = partitioning.fit_rules(mesh, plain, axes, shard_over_data=shard_over_data)
+        shardings = partitioning.parameter_shardings(mesh, axes, rules)
+        factors = optimizer.factors(shapes)
+        transformation = optimizer.build({path: factor for path, factor in factors.items() if factor})
+        trained = {path: leaf for path, leaf in shapes.items() if factors[path]}
+        whole = NamedSharding(mesh, PartitionSpec())
+        state = TrainState(
+            step=whole,
+            params={path: shardings[path] for path in trained},
+            opt_state=partitioning.state_shardings(jax.eval_shape(transformation.init, trained), mesh, shardings),
+        )
+        return cls(
+            model, optimizer, mesh, rules, factors, shardings, shapes, transformation, state,
+            lambda rng: flatten(variables(rng)["params"]),
+        )  # fmt: skip
+
+    def initial_params(self, seed: int, given: Params | None = None) -> Flat:
+        """Parameters at step 0: what is given, and the model's random initial values for the rest.
+
+        Args:
+          seed: of the random values.
+          given: nested or flat; any part of the parameters.
+
+        Raises:
+          InputError: a given parameter does not exist in the model, or has another shape there.
+        """
+        given_flat = {} if given is None else flatten(given)
+        for path, value in given_flat.items():
+            if path not in self.shapes:
+                raise InputError(
+                    "an initial parameter is none of the model's",
+                    f"Leave it out, or choose the model it belongs to, with parameters such as {min(self.shapes)}.",
+                    value=path,
+                )
+            if tuple(np.shape(value)) != self.shapes[path].shape:
+                raise InputError(
+                    f"the initial parameter {path} has shape {tuple(np.shape(value))}, the model's has "
+                    f"{self.shapes[path].shape}",
+                    "Give parameters of this model.",
+                )
+        missing = {path: self.shardings[path] for path in self.shapes if path not in given_flat}
+        params: Flat = {}
+        if missing:
+
+            def make(rng: jax.Array) -> Flat:
+                initial = self._initial(rng)
+                return {path: initial[path] for path in missing}
+
+            params = jax.jit(make, out_shardings=missing)(jax.random.fold_in(jax.random.key(seed), 0))
+        for path, value in given_flat.items():
+            # A copy: training donates its buffers, and the caller's array must stay readable.
+            host = np.array(value, self.shapes[path].dtype, copy=True)
+            params[path] = place(host, self.shardings[path])
+        return {path: params[path] for path in self.shapes}
+
+    def split(self, params: Flat) -> tuple[Flat, Flat]:
+        """(parameters that learn, frozen ones)."""
+        learn = {path: value for path, value in params.items() if self.factors[path]}
+        return learn, {path: value for path, value in params.items() if not self.factors[path]}
+
+    def initial_state(self, learn: Flat) -> TrainState:
+        """A state at step 0 of these parameters."""
+        opt_state = jax.jit(self.transformation.init, out_shardings=self.state_shardings.opt_state)(learn)
+        step = place(np.zeros((), np.int32), self.state_shardings.step)
+        return TrainState(step=step, params=learn, opt_state=opt_state)
+
+    def to_arrays(self, state: TrainState, frozen: Flat) -> dict[str, Flat]:
+        """All arrays of a checkpoint: group → flat dict. Takes shapes as well as arrays."""
+        return {
+            "params": {**frozen, **state.params},
+            "opt_state": {"step": state.step, **_flatten_state(state.opt_state)},
+        }
+
+    def abstract_arrays(self) -> dict[str, Flat]:
+        """The shapes of `to_arrays`."""
+        learn, frozen = self.split(dict(self.shapes))
+        step = jax.ShapeDtypeStruct((), np.int32)
+        return self.to_arrays(TrainState(step, learn, jax.eval_shape(self.transformation.init, learn)), frozen)
+
+    def from_arrays(self, arrays: Mapping[str, Flat]) -> tuple[TrainState, Flat]:
+        """Puts what `to_arrays` gave back onto the devices: (state, frozen)."""
+        learn, frozen = self.split({path: place(x, self.shardings[path]) for path, x in arrays["params"].items()})
+        structure = jax.tree.structure(self.state_shardings.opt_state)
+        shardings = _flatten_state(self.state_shardings.opt_state)
+        leaves = [place(arrays["opt_state"][path], sharding) for path, sharding in shardings.items()]
+        step = place(arrays["opt_state"]["step"], self.state_shardings.step)
+        return TrainState(step, learn, jax.tree.unflatten(structure, leaves)), frozen
+
+    def update(
+        self, *, seed: int, microbatches: int = 1
+    ) -> Callable[[TrainState, Flat, Flat], tuple[TrainState, Flat]]:
+        """Compiles lazily: (state, frozen, batch) → (state, metrics). The given state's buffers are reused.
+
+        Loss and gradient are those of sum of losses / sum of weights over the whole batch, on however many devices and
+        in however many microbatches it is computed. Dropout follows from (seed, step, microbatch).
+
+        Metrics are pairs (sum, weight); what `loss_fn` returns as a plain sum has the batch's weight.
+        """
+
+        def losses(learn: Flat, frozen: Flat, batch: Flat, rng: jax.Array) -> tuple[jax.Array, Flat]:
+            loss, metrics = self.model.loss_fn(unflatten({**frozen, **learn}), batch, rng)
+            weight = jnp.asarray(metrics["weight_sum"], jnp.float32)
+            pairs = {name: value if isinstance(value, tuple) else (value, weight) for name, value in metrics.items()}
+            pairs["loss"], pairs["weight_sum"] = (loss, weight), (weight, jnp.float32(1))
+            return loss, jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), pairs)
+
+        gradient = jax.grad(losses, has_aux=True)
+
+        def accumulate(learn: Flat, frozen: Flat, batch: Flat, rng: jax.Array) -> tuple[Flat, Flat]:
+            if microbatches == 1:
+                return gradient(learn, frozen, batch, rng)
+
+            def rows(x: jax.Array) -> jax.Array:  # [B, ...] → [microbatches, B / microbatches, ...]
+                # Every device keeps its own rows: microbatch i takes rows i, i + microbatches, …
+                return x.reshape(x.shape[0] // microbatches, microbatches, *x.shape[1:]).swapaxes(0, 1)
+
+            def add(total: tuple, part: tuple) -> tuple[tuple, None]:
+                number, piece = part
+                return jax.tree.map(
+                    jnp.add, total, gradient(learn, frozen, piece, jax.random.fold_in(rng, number))
+                ), None
+
+            pieces = jax.tree.map(rows, batch)
+            first = jax.eval_shape(gradient, learn, frozen, jax.tree.map(lambda x: x[0], pieces), rng)
+            zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
+            return jax.lax.scan(add, zeros, (jnp.arange(microbatches), pieces))[0]
+
+        def update(state: TrainState, frozen: Flat, batch: Flat) -> tuple[TrainState, Flat]:
+            rng = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
+            gradients, metrics = accumulate(state.params, frozen, batch, rng)
+            weight = metrics["loss"][1]
+            scale = 1 / jnp.where(weight == 0, 1, weight)
+            gradients = {path: value * scale.astype(value.dtype) for path, value in gradients.items()}
+            one = jnp.float32(1)
+            metrics["gradient_norm"] = (optax.global_norm(gradients), one)
+            metrics["learning_rate"] = (self.optimizer.schedule(state.step), one)
+            changes, opt_state = self.transformation.update(gradients, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, changes)
+            return TrainState(step=state.step + 1, params=params, opt_state=opt_state), metrics
+
+        compiled = jax.jit(update, donate_argnums=0, out_shardings=(self.state_shardings, None))
+
+        def run(state: TrainState, frozen: Flat, batch: Flat) -> tuple[TrainState, Flat]:
+            with partitioning.on_mesh(self.mesh, self.rules):
+                return compiled(state, frozen, batch)
+
+        return run
+
+    def place_batch(self, batch: Mapping[str, np.ndarray]) -> Flat:
+        """This process's rows, as the part they are of the batch of all processes."""
+        sharding = partitioning.batch_sharding(self.mesh)
+        return {name: jax.make_array_from_process_local_data(sharding, value) for name, value in batch.items()}
+
+
+def _flatten_state(state: Any) -> Flat:
+    """Optimiser state → {"1/mu/a/b/c": leaf}, in the order of its leaves."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]
+    }
+
+
+def place(host: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """Puts an array that every process has whole onto the devices."""
+    if jax.process_count() == 1:
+        return jax.device_put(host, sharding)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+def flatten(params: Params) -> Flat:
+    """Nested (or already flat) parameters → {"a/b/c": value}."""
+    return {"/".join(path): value for path, value in flatten_dict(dict(params)).items()}
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a/b/c": value} → nested."""
+    return unflatten_dict({tuple(path.split("/")): value for path, value in flat.items()})
