@@ -9,7 +9,7 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gin
@@ -72,8 +72,8 @@ class BM25:
         self._terms: dict[str, int] = {}
         rows: list[list[int]] = []
         with progress_lib.bar("Reading words for BM25", len(corpus), enabled=progress) as bar:
-            for document in corpus:
-                terms = self._analyze(f"{document.title} {document.text}")
+            for text in corpus.contents:
+                terms = self._analyze(text)
                 # Ids by first appearance: the same corpus gives the same files.
                 rows.append([self._terms.setdefault(term, len(self._terms)) for term in terms])
                 bar.advance()
@@ -116,8 +116,17 @@ class BM25:
                 evidence.append(tuple(self._explain(terms, int(document), names) for document in found))
         return Ranking(doc_index, score, tuple(evidence) if explain else None)
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes the index as a folder; the corpus itself is not in it."""
+    def save(self, path: str | os.PathLike, *, corpus: str | None = None) -> None:
+        """Writes the index as a folder; the corpus itself is not in it.
+
+        Args:
+          path: the folder.
+          corpus: fingerprint of the corpus that it is to be kept with; None for the one that was indexed.
+
+        Raises:
+          InputError: `corpus` is another one than was indexed.
+        """
+        self._check_corpus(corpus, path)
         meta = {**self.settings, "documents": self.num_documents, "terms": len(self._terms)}
         with storage.write_folder(path, KIND, corpus=self.corpus_fingerprint, meta=meta) as folder:
             np.save(folder / "weights.npy", self._weights)
@@ -126,26 +135,22 @@ class BM25:
             (folder / "terms.json").write_text(json.dumps(list(self._terms), ensure_ascii=False), encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | os.PathLike, corpus: Corpus | None = None, *, mmap: bool = False) -> BM25:
+    def load(
+        cls, path: str | os.PathLike, corpus: Corpus | None = None, *, verify: bool = True, mmap: bool = False
+    ) -> BM25:
         """Reads what `save` wrote.
 
         Args:
           path: the folder.
-          corpus: the corpus that was indexed; only explanations need it.
+          corpus: the corpus that was indexed; only the places in explanations need it.
+          verify: check the checksums; False where that was just done.
           mmap: leave the arrays on disk until they are touched.
 
         Raises:
           InputError: not such a folder, altered, or made from another corpus.
         """
         path = pathlib.Path(path)
-        manifest = storage.read_folder(path, KIND)
-        if corpus is not None and corpus.fingerprint != manifest.corpus:
-            raise InputError(
-                f"this index was made from the corpus {manifest.corpus}, not from the one given",
-                "Load it with the corpus that it was made from, or index this corpus.",
-                file=path,
-                value=corpus.fingerprint,
-            )
+        manifest = storage.read_folder(path, KIND, verify=verify)
         index = cls.__new__(cls)
         try:
             index.settings = {name: manifest.meta[name] for name in ("k1", "b", "analyzer", "transform")}
@@ -156,11 +161,21 @@ class BM25:
         index._analyze = _analyzer(index.settings["analyzer"], index.settings["transform"])
         index._corpus = corpus
         index.corpus_fingerprint = manifest.corpus
+        index._check_corpus(None if corpus is None else corpus.fingerprint, path)
         index._terms = {term: number for number, term in enumerate(terms)}
         index._weights = storage.load_array(path / "weights.npy", mmap=mmap)
         index._documents = storage.load_array(path / "documents.npy", mmap=mmap)
         index._offsets = storage.load_array(path / "offsets.npy")
         return index
+
+    def _check_corpus(self, fingerprint: str | None, path: str | os.PathLike) -> None:
+        if fingerprint not in (None, self.corpus_fingerprint):
+            raise InputError(
+                f"this index was made from the corpus {self.corpus_fingerprint}, not from the one given",
+                "Use the corpus that it was made from, or index this corpus.",
+                file=path,
+                value=fingerprint,
+            )
 
     def _score(self, terms: Sequence[int]) -> np.ndarray:
         """float32[documents]: the summed weights of the terms; a term counts as often as the query says it."""
@@ -227,7 +242,7 @@ def _analyzer(name: str, transform: str) -> Callable[[str], list[str]]:
 
 
 def _character_bigrams(text: str) -> list[str]:
-    words: Iterable[str] = _IDENTIFIER.findall(text.lower())
+    words = _IDENTIFIER.findall(text.lower())
     return [word[start : start + 2] for word in words for start in range(max(len(word) - 1, 1))]
 
 
