@@ -1,0 +1,141 @@
+"""Hierarchical k-means: clusters of clusters, level by level (DSI, Tay et al. 2022, section 3.2)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from gr_jax import progress as progress_bars
+from gr_jax.clustering import lloyd
+from gr_jax.clustering.kmeans import bucket, check_embeddings, default_trials, kmeans
+from gr_jax.errors import InputError
+
+# Points of the nodes that are clustered by one call: bounds memory (× d × 4 bytes, a few copies).
+_POINTS_PER_CALL = 1 << 15
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterTree:
+    """Where each document stands in the tree.
+
+    Attributes:
+      paths: int32[n, depth]; the child that is taken at each level, −1 after the document's leaf. Children are
+        numbered from 0 without gaps.
+      lengths: int32[n], levels above each document's leaf; 0 for all where the root already is a leaf.
+    """
+
+    paths: np.ndarray
+    lengths: np.ndarray
+
+
+def cluster_hierarchically(
+    embeddings: Float[np.ndarray, "n d"],
+    *,
+    branching: int = 30,
+    leaf_capacity: int = 30,
+    seed: int = 0,
+    metric: str = "euclidean",
+    iterations: int = 30,
+    max_levels: int | None = None,
+    progress: bool = False,
+) -> ClusterTree:
+    """Splits every cluster of more than `leaf_capacity` documents into `branching` clusters, level by level.
+
+    A cluster that k-means cannot split (its embeddings are all the same), or that is still too large at the level
+    before `max_levels`' reserve begins, is cut into equal parts in document order, so the depth is bounded whatever
+    the embeddings are.
+
+    Args:
+      embeddings: [n, d].
+      branching: k of every split, ≥ 2.
+      leaf_capacity: most documents of a leaf, ≥ 1.
+      seed: of all the seedings.
+      metric: "euclidean" or "cosine".
+      iterations: most Lloyd steps of a split.
+      max_levels: k-means levels at most; below them clusters are cut in equal parts. Default: 4 more than a balanced
+        tree has, twice over.
+      progress: show a bar.
+
+    Raises:
+      InputError: see `kmeans`; branching < 2; leaf_capacity < 1.
+    """
+    if branching < 2:
+        raise InputError("a tree needs at least two branches", "Give branching ≥ 2.", value=branching)
+    if leaf_capacity < 1:
+        raise InputError("a leaf needs room for a document", "Give leaf_capacity ≥ 1.", value=leaf_capacity)
+    points = check_embeddings(embeddings, metric)
+    n = len(points)
+    if max_levels is None:
+        max_levels = 2 * (math.ceil(math.log(max(n / leaf_capacity, 1)) / math.log(branching)) + 4)
+    columns: list[np.ndarray] = []
+    lengths = np.zeros(n, np.int32)
+    nodes = [np.arange(n)]
+    with progress_bars.bar("Clustering documents", n, enabled=progress) as bar:
+        while True:
+            splitting = [node for node in nodes if len(node) > leaf_capacity]
+            bar.advance(sum(len(node) for node in nodes) - sum(len(node) for node in splitting))
+            if not splitting:
+                break
+            column = np.full(n, -1, np.int32)
+            nodes = []
+            level = len(columns)
+            split = (
+                _split_all(points, splitting, branching, seed, level, metric, iterations)
+                if level < max_levels
+                else ((node, np.zeros(len(node), np.int32)) for node in splitting)
+            )
+            for node, child in split:
+                _, child = np.unique(child, return_inverse=True)  # k-means may leave a cluster empty: close the gap
+                if child.max() == 0:
+                    child = np.arange(len(node)) * branching // len(node)
+                    _, child = np.unique(child, return_inverse=True)
+                column[node] = child
+                order = np.argsort(child, kind="stable")
+                nodes.extend(np.split(node[order], np.cumsum(np.bincount(child))[:-1]))
+            lengths += column >= 0
+            columns.append(column)
+    paths = np.stack(columns, axis=1) if columns else np.zeros((n, 0), np.int32)
+    return ClusterTree(paths, lengths)
+
+
+def _split_all(points, nodes, k, seed, level, metric, iterations) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields each node's documents and the cluster of each. Nodes of like size share one compiled call."""
+    level_key = jax.random.fold_in(jax.random.key(seed), level)
+    by_size: dict[int, list[int]] = {}
+    for number, node in enumerate(nodes):
+        by_size.setdefault(bucket(len(node)), []).append(number)
+    for size, numbers in sorted(by_size.items()):
+        together = max(1, _POINTS_PER_CALL // size)
+        if together == 1:
+            for number in numbers:
+                large_seed = int(jax.random.bits(jax.random.fold_in(level_key, number), dtype=jnp.uint32) >> 1)
+                found = kmeans(points[nodes[number]], k, seed=large_seed, metric=metric, iterations=iterations)
+                yield nodes[number], found.assignments
+            continue
+        for start in range(0, len(numbers), together):
+            part = numbers[start : start + together]
+            batch = np.zeros((together, size, points.shape[1]), np.float32)
+            counts = np.ones(together, np.int32)  # the empty rows of the last call are problems of one point
+            for row, number in enumerate(part):
+                batch[row, : len(nodes[number])] = points[nodes[number]]
+                counts[row] = len(nodes[number])
+            row_numbers = jnp.asarray(part + [0] * (together - len(part)), jnp.uint32)
+            _, nearest, _, _ = lloyd.fit_batch(
+                batch,
+                counts,
+                jax.vmap(lambda number: jax.random.fold_in(level_key, number))(row_numbers),
+                k=k,
+                iterations=iterations,
+                tolerance=1e-4,
+                trials=default_trials(k),
+                spherical=metric == "cosine",
+            )
+            nearest = np.asarray(nearest)
+            for row, number in enumerate(part):
+                yield nodes[number], nearest[row, : len(nodes[number])]

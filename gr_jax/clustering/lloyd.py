@@ -1,0 +1,124 @@
+"""Lloyd's algorithm with k-means++ seeding as one pure function on padded points, so that many small problems of a
+hierarchy run as one batched program and sizes share compilations."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+# Distances decide discrete ids, so matrix products are exact float32 on every backend (no TF32, no bf16 passes).
+_EXACT = lax.Precision.HIGHEST
+
+
+def squared_distances(points: Float[Array, "n d"], centers: Float[Array, "k d"]) -> Float[Array, "n k"]:
+    """Squared Euclidean distances, clipped at 0."""
+    products = jnp.matmul(points, centers.T, precision=_EXACT)  # --> [n, k]
+    squares = jnp.sum(points**2, axis=-1)[:, None] + jnp.sum(centers**2, axis=-1)[None, :]
+    return jnp.maximum(squares - 2 * products, 0.0)
+
+
+def _normalized(vectors: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
+    return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def _seed(points, real, count, key, *, k: int, trials: int):
+    """Greedy k-means++: each next center is the best of `trials` points drawn in proportion to their squared distance
+    from the centers so far (Arthur & Vassilvitskii 2007, section 7)."""
+    n, d = points.shape
+    first_key, key = jax.random.split(key)
+    first = jnp.minimum((jax.random.uniform(first_key) * count).astype(jnp.int32), count - 1)
+    centers = jnp.zeros((k, d), points.dtype).at[0].set(points[first])
+    nearest = jnp.where(real, squared_distances(points, points[first][None])[:, 0], 0.0)  # --> [n]
+
+    def add(i, carry):
+        centers, nearest = carry
+        cumulative = jnp.cumsum(nearest)  # --> [n]
+        draws = jax.random.uniform(jax.random.fold_in(key, i), (trials,)) * cumulative[-1]
+        chosen = jnp.minimum(jnp.searchsorted(cumulative, draws, side="right"), count - 1)
+        distances = jnp.where(real[:, None], squared_distances(points, points[chosen]), 0.0)  # --> [n, trials]
+        distances = jnp.minimum(nearest[:, None], distances)
+        best = jnp.argmin(jnp.sum(distances, axis=0))
+        return centers.at[i].set(points[chosen[best]]), distances[:, best]
+
+    return lax.fori_loop(1, k, add, (centers, nearest))[0]
+
+
+def _nearest(points, centers, active):
+    """Nearest active center of each point, and the squared distance to it."""
+    distances = jnp.where(active, squared_distances(points, centers), jnp.inf)  # --> [n, k]
+    return jnp.argmin(distances, axis=-1).astype(jnp.int32), jnp.min(distances, axis=-1)
+
+
+def fit_one(
+    points: Float[Array, "n d"],
+    count: Int[Array, ""],
+    key: Array,
+    *,
+    k: int,
+    iterations: int,
+    tolerance: float,
+    trials: int,
+    spherical: bool,
+) -> tuple[Float[Array, "k d"], Int[Array, " n"], Float[Array, ""], Int[Array, ""]]:
+    """k-means of the first `count` of `points`; the rest is padding.
+
+    With fewer points than k only `count` centers are used. A center that lost all its points moves to the point that
+    is worst served, the next such center to the next worst.
+
+    Returns:
+      centers, the center of each point (arbitrary for padding), inertia, iterations used.
+    """
+    n = points.shape[0]
+    real = jnp.arange(n) < count  # --> [n]
+    active = jnp.arange(k) < count  # --> [k]
+    centers = _seed(points, real, count, key, k=k, trials=trials)
+    mean = jnp.sum(jnp.where(real[:, None], points, 0.0), axis=0) / count
+    variance = jnp.sum(jnp.where(real[:, None], (points - mean) ** 2, 0.0)) / count
+
+    def improve(carry):
+        centers, _, step = carry
+        nearest, distances = _nearest(points, centers, active)
+        members = (jnp.arange(k) == nearest[:, None]) & real[:, None]  # --> [n, k]
+        sizes = jnp.sum(members, axis=0)  # --> [k]
+        sums = jnp.matmul(members.astype(points.dtype).T, points, precision=_EXACT)  # --> [k, d]
+        means = sums / jnp.maximum(sizes, 1)[:, None]
+        empty = (sizes == 0) & active
+        _, worst = lax.top_k(jnp.where(real, distances, -1.0), min(k, n))  # --> [k]
+        heir = worst[jnp.clip(jnp.cumsum(empty) - 1, 0, min(k, n) - 1)]
+        means = jnp.where(empty[:, None], points[heir], means)
+        if spherical:
+            means = _normalized(means)
+        means = jnp.where(active[:, None], means, centers)
+        shift = jnp.sum((means - centers) ** 2)
+        return means, shift, step + 1
+
+    def unsettled(carry):
+        _, shift, step = carry
+        return (step < iterations) & (shift > tolerance * variance)
+
+    centers, _, steps = lax.while_loop(unsettled, improve, (centers, jnp.float32(jnp.inf), jnp.int32(0)))
+    nearest, distances = _nearest(points, centers, active)
+    return centers, nearest, jnp.sum(jnp.where(real, distances, 0.0)), steps
+
+
+@partial(jax.jit, static_argnames=("k", "iterations", "tolerance", "trials", "spherical"))
+def fit_batch(
+    points: Float[Array, "m n d"],
+    counts: Int[Array, " m"],
+    keys: Array,
+    *,
+    k: int,
+    iterations: int,
+    tolerance: float,
+    trials: int,
+    spherical: bool,
+):
+    """`fit_one` for m problems at once, each with its own number of points and key."""
+    fit = partial(fit_one, k=k, iterations=iterations, tolerance=tolerance, trials=trials, spherical=spherical)
+    if points.shape[0] == 1:  # a plain matrix product is better served than a batched one
+        return jax.tree.map(lambda x: x[None], fit(points[0], counts[0], keys[0]))
+    return jax.vmap(fit)(points, counts, keys)

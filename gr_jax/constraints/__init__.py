@@ -1,0 +1,8 @@
+"""Which token may follow which prefix: automata as pytrees of arrays."""
+
+from gr_jax.constraints.base import Candidates as Candidates
+from gr_jax.constraints.base import Constraint as Constraint
+from gr_jax.constraints.base import Scores as Scores
+from gr_jax.constraints.everything import Everything as Everything
+from gr_jax.constraints.trie import Trie as Trie
+from gr_jax.constraints.trie import TrieState as TrieState

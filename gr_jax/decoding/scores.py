@@ -1,0 +1,186 @@
+"""Scores of the next token: from logits, or from features and an output table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from gr_jax.decoding.decoder import NORMALIZERS
+from gr_jax.errors import InputError
+
+Block = tuple[int | Array, int]  # where a position's tokens start in the vocabulary, and how many there are
+
+
+def block_of(levels: Sequence[tuple[int, int]] | None, level: int | Array) -> tuple[Block, Array | None] | None:
+    """The block of a position, and how many of its tokens are real where `level` is traced (else None: all)."""
+    if levels is None:
+        return None
+    if isinstance(level, int):
+        return (levels[level] if level < len(levels) else (0, 0)), None
+    starts = jnp.asarray([start for start, _ in levels] + [0], jnp.int32)
+    sizes = jnp.asarray([size for _, size in levels] + [0], jnp.int32)
+    level = jnp.minimum(level, len(levels))
+    return (starts[level], max(size for _, size in levels)), sizes[level]
+
+
+def _check(normalize: str, levels: object) -> None:
+    if normalize not in NORMALIZERS:
+        raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
+    if normalize == "level" and levels is None:
+        raise InputError(
+            "these docids have no blocks of tokens per level to normalise over",
+            'Use position-aware docids, or normalize="vocabulary".',
+        )
+
+
+class LogitScores:
+    """Scores from logits over the whole vocabulary.
+
+    Args:
+      logits: [..., vocab].
+      normalize: "vocabulary", "level" or "constraint".
+      levels: each position's (start, size), needed for "level".
+      level: position of the token.
+      eos_id: normalised together with a level's block, where docids end in it.
+    """
+
+    def __init__(
+        self,
+        logits: Float[Array, "... vocab"],
+        normalize: str = "vocabulary",
+        *,
+        levels: Sequence[tuple[int, int]] | None = None,
+        level: int | Array = 0,
+        eos_id: int | None = None,
+    ):
+        _check(normalize, levels)
+        self.normalize = normalize
+        self._logits = logits.astype(jnp.float32)
+        self._levels, self._level, self._eos_id = levels, level, eos_id
+
+    @functools.cached_property
+    def _log_normalizer(self) -> Float[Array, ...]:
+        if self.normalize != "level":
+            return jax.nn.logsumexp(self._logits, axis=-1)
+        block = block_of(self._levels, self._level)
+        assert block is not None
+        (start, size), real = block
+        end = start + (size if real is None else real)
+        tokens = jnp.arange(self._logits.shape[-1])
+        inside = (tokens >= start) & (tokens < end)
+        if self._eos_id is not None:
+            inside |= tokens == self._eos_id
+        return jax.nn.logsumexp(self._logits, axis=-1, where=inside)
+
+    def log_normalizer(self) -> Float[Array, ...]:
+        return self._log_normalizer
+
+    def at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
+        logits = jnp.take_along_axis(self._logits, tokens, axis=-1)
+        return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+
+    def top(self, n: int) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
+        logits, tokens = lax.top_k(self._logits, n)
+        return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+
+
+class TableScores:
+    """Scores from features and an output table: logits = features · tableᵀ, of as few rows as are asked for.
+
+    Under "vocabulary" all logits are computed once. Under "level" only those of the position's block are. Under
+    "constraint" those of the block where the position has one; else all, or only those of the candidates, whichever
+    moves less.
+
+    Args:
+      features: [..., d].
+      table: [vocab, d].
+      normalize, levels, level, eos_id: as for `LogitScores`.
+    """
+
+    def __init__(
+        self,
+        features: Float[Array, "... d"],
+        table: Float[Array, "vocab d"],
+        normalize: str = "vocabulary",
+        *,
+        levels: Sequence[tuple[int, int]] | None = None,
+        level: int | Array = 0,
+        eos_id: int | None = None,
+    ):
+        _check(normalize, levels)
+        self.normalize = normalize
+        self._features, self._table, self._eos_id = features, table, eos_id
+        self._block = block_of(levels, level) if normalize != "vocabulary" else None
+
+    def _product(self, rows: Float[Array, "n d"]) -> Float[Array, "... n"]:
+        return jnp.einsum("...d,nd->...n", self._features, rows, preferred_element_type=jnp.float32)
+
+    @functools.cached_property
+    def _logits(self) -> Float[Array, "... vocab"]:
+        return self._product(self._table)
+
+    @functools.cached_property
+    def _block_logits(self) -> Float[Array, "... size"]:
+        """Logits of the block; tokens beyond the vocabulary or the level's real size are −inf."""
+        assert self._block is not None
+        (start, size), real = self._block
+        tokens = start + jnp.arange(size)
+        if real is None and isinstance(start, int) and start + size <= self._table.shape[0]:
+            return self._product(self._table[start : start + size])
+        rows = self._table[jnp.clip(tokens, 0, self._table.shape[0] - 1)]
+        inside = tokens < self._table.shape[0]
+        if real is not None:
+            inside &= jnp.arange(size) < real
+        return jnp.where(inside, self._product(rows), -jnp.inf)
+
+    @functools.cached_property
+    def _eos_logit(self) -> Float[Array, ...]:
+        return self._product(self._table[self._eos_id][None])[..., 0]
+
+    @functools.cached_property
+    def _log_normalizer(self) -> Float[Array, ...]:
+        if self.normalize != "level":
+            return jax.nn.logsumexp(self._logits, axis=-1)
+        logits = self._block_logits
+        if self._eos_id is not None:
+            logits = jnp.concatenate([logits, self._eos_logit[..., None]], axis=-1)
+        return jax.nn.logsumexp(logits, axis=-1)
+
+    def log_normalizer(self) -> Float[Array, ...]:
+        return self._log_normalizer
+
+    def at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
+        logits = self._logits_at(tokens)
+        return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+
+    def _logits_at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
+        if tokens.shape[-1] == 0:
+            return jnp.zeros(tokens.shape, jnp.float32)
+        if self._block is not None:
+            (start, size), _ = self._block
+            if size == 0:
+                return jnp.broadcast_to(self._eos_logit[..., None], tokens.shape)
+            inside = jnp.clip(tokens - start, 0, size - 1)
+            logits = jnp.take_along_axis(self._block_logits, inside, axis=-1)
+            if self._eos_id is not None:
+                logits = jnp.where(tokens == self._eos_id, self._eos_logit[..., None], logits)
+            return logits
+        if self.normalize == "vocabulary" or not self._gathering_is_cheaper(tokens):
+            return jnp.take_along_axis(self._logits, tokens, axis=-1)
+        rows = self._table[tokens]  # --> [..., width, d]
+        return jnp.einsum("...d,...wd->...w", self._features, rows, preferred_element_type=jnp.float32)
+
+    def _gathering_is_cheaper(self, tokens: Int[Array, "... width"]) -> bool:
+        """In units of one table row read, written and read again: gathering moves a row for each token of each state;
+        all logits read the table once and then compute, which is about 60 times cheaper an element than moving it."""
+        states, vocab = tokens.size // tokens.shape[-1], self._table.shape[0]
+        return tokens.size < vocab / 3 + states * vocab / 60
+
+    def top(self, n: int) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
+        logits, tokens = lax.top_k(self._logits, n)
+        return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]

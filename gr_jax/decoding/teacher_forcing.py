@@ -1,0 +1,65 @@
+"""Scores of given docids: what beam search must agree with, and what reranking and training on ranks use."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from gr_jax.constraints.base import Constraint
+from gr_jax.constraints.everything import Everything
+from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
+from gr_jax.errors import InputError
+
+
+def score_docids(
+    decoder: Decoder,
+    cache: Cache,
+    sequences: Int[Array, "batch n max_len"],
+    lengths: Int[Array, "batch n"],
+    *,
+    normalize: str = "vocabulary",
+    constraint: Constraint | None = None,
+) -> Float[Array, "batch n"]:
+    """Log-probabilities of given sequences, each fed to the decoder token by token.
+
+    Args:
+      decoder: the network.
+      cache: with n slots for each of max_len steps.
+      sequences: tokens, EOS included where decoding ends in it; padding arbitrary.
+      lengths: tokens of each.
+      normalize: see `beam_search`.
+      constraint: needed for "constraint"; a sequence that it does not allow scores −inf.
+
+    Raises:
+      InputError: an unknown normaliser; "constraint" without one.
+    """
+    if normalize not in NORMALIZERS:
+        raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
+    if normalize == "constraint" and constraint is None:
+        raise InputError("there is no constraint to normalise over", "Give the constraint.")
+    if isinstance(constraint, Everything):
+        normalize = "vocabulary"  # the same, and it has too many candidates to look a token up among them
+    batch, n, max_len = sequences.shape
+    slots = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32)[None, :, None], sequences.shape)
+    total = jnp.zeros((batch, n), jnp.float32)
+    last = jnp.zeros((batch, n), sequences.dtype)
+    state = None
+    if normalize == "constraint":
+        assert constraint is not None
+        state = jax.tree.map(lambda x: jnp.repeat(x, n, axis=1), constraint.initial_state(batch))
+    for step in range(max_len):
+        token = sequences[:, :, step]
+        features, cache = decoder.step(last, step, slots, cache)
+        scores = decoder.scores(features, step, normalize)
+        if state is None:
+            log_prob = scores.at(token[..., None])[..., 0]
+        else:
+            assert constraint is not None
+            candidates = constraint.candidates(state, scores, 1, range(step, step + 1))
+            same = (candidates.token == token[..., None]) & candidates.valid
+            log_prob = jnp.max(jnp.where(same, candidates.log_prob, -jnp.inf), axis=-1, initial=-jnp.inf)
+            state = constraint.advance(state, token)
+        total += jnp.where(step < lengths, log_prob, 0.0)
+        last = token
+    return total

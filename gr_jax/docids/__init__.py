@@ -1,0 +1,8 @@
+"""What documents are called: identifier token sequences and the schemes that make them."""
+
+from gr_jax.docids.docids import Docids as Docids
+from gr_jax.docids.hierarchical_kmeans import hierarchical_kmeans as hierarchical_kmeans
+from gr_jax.docids.numeric import atomic as atomic
+from gr_jax.docids.numeric import naive_numeric as naive_numeric
+from gr_jax.docids.statistics import statistics as statistics
+from gr_jax.docids.token_vectors import token_vectors as token_vectors

@@ -1,0 +1,44 @@
+"""Vectors of docid tokens, to initialise a decoder's embeddings and output rows from."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from gr_jax.docids.docids import Docids
+from gr_jax.errors import InputError
+
+
+def token_vectors(docids: Docids, embeddings: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "vocab_size d"]:
+    """For each token of the docids, the mean embedding of the documents under it.
+
+    A token that stands at several positions or under several prefixes has all their documents. With one token for each
+    node of a cluster tree this is the node's centroid, for the last token of a document its own embedding.
+
+    Args:
+      docids: of the documents that `embeddings` has rows for.
+      embeddings: [num_documents, d].
+
+    Returns:
+      float32[vocab_size, d]; rows of tokens that no docid has (padding, EOS, …) are zero.
+
+    Raises:
+      InputError: another number of rows than documents.
+    """
+    embeddings = np.asarray(embeddings)
+    if embeddings.ndim != 2 or len(embeddings) != docids.num_documents:
+        raise InputError(
+            f"embeddings of shape {embeddings.shape} for {docids.num_documents} documents",
+            "Give the embeddings that belong to these docids, one row a document.",
+        )
+    vectors = np.zeros((docids.vocab_size, embeddings.shape[1]), np.float32)
+    counts = np.zeros(docids.vocab_size, np.int64)
+    row = np.repeat(np.arange(len(docids)), np.diff(docids.offsets))  # --> [entries]
+    for position in range(docids.tokens.shape[1]):
+        token = docids.tokens[row, position]
+        order = np.argsort(token, kind="stable")
+        order = order[np.searchsorted(token[order], 1) :]  # without the padding of shorter docids
+        present, starts = np.unique(token[order], return_index=True)
+        vectors[present] += np.add.reduceat(embeddings[docids.documents[order]].astype(np.float32), starts, axis=0)
+        counts[present] += np.diff(np.append(starts, len(order)))
+    return vectors / np.maximum(counts, 1)[:, None]
