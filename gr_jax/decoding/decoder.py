@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias
 
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Int
 
 from gr_jax.constraints.base import Scores
 

@@ -1,4 +1,4 @@
-"""Docids that know nothing of the documents: decimal numbers, and one token each (DSI, Tay et al. 2022, section 3.2)."""
+"""Docids that know nothing of the documents: decimal numbers, or one token each (DSI, Tay et al. 2022, 3.2)."""
 
 from __future__ import annotations
 

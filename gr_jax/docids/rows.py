@@ -96,8 +96,9 @@ def check_prefixes(tokens: Int[np.ndarray, "n max_len"], lengths: Int[np.ndarray
     prefix = shared == lengths[:-1]  # the extensions of a docid directly follow it
     if prefix.any():
         row = int(np.argmax(prefix))
+        short, long = (tokens[r, : lengths[r]].tolist() for r in (row, row + 1))
         raise InputError(
-            f"docid {tokens[row, : lengths[row]].tolist()} is a prefix of {tokens[row + 1, : lengths[row + 1]].tolist()}",
+            f"docid {short} is a prefix of {long}",
             "Give the docids an eos_id, so that it is written where one ends.",
         )
 
