@@ -135,7 +135,8 @@ def _table(header: Sequence[str], body: Sequence[Sequence[str]], numbers: Sequen
 def _example(example: Example) -> str:
     items = []
     for hit in example.hits:
-        names = "".join(f" <code>{escape(name)}</code>" for name in (hit.doc_id, hit.docid) if name)
+        doc_id = hit.doc_id if hit.title not in ("", hit.doc_id) else ""
+        names = "".join(f" <code>{escape(name)}</code>" for name in (doc_id, hit.docid) if name)
         kind, tick = (' class="relevant"', " ✓") if hit.relevant else ("", "")
         score = f'<span class="soft">{hit.score:.2f}</span>'
         items.append(f"<li{kind}>{escape(hit.title or hit.doc_id)}{tick} {score}{names}</li>")

@@ -33,8 +33,9 @@ def markdown(report: Report) -> str:
         hits = []
         for rank, hit in enumerate(example.hits, start=1):
             title = f"{'✓ ' if hit.relevant else ''}{_plain(hit.title or hit.doc_id)}"
-            docid = [f"`{hit.docid}`"] if hit.docid else []
-            hits.append(f"{rank}. " + " · ".join([title, f"{hit.score:.2f}", _plain(hit.doc_id), *docid]))
+            names = [_plain(hit.doc_id)] if hit.title not in ("", hit.doc_id) else []
+            names += [f"`{hit.docid}`"] if hit.docid else []
+            hits.append(f"{rank}. " + " · ".join([title, f"{hit.score:.2f}", *names]))
         parts.append("\n".join([f"**{_plain(example.query)}**{by}", "", *(hits or ["nothing found"])]))
     parts += ["## What these numbers rest on", markdown_table(("", ""), report.provenance.lines())]
     return "\n\n".join(parts) + "\n"
