@@ -15,8 +15,8 @@ def statistics(docids: Docids) -> dict:
       docids, documents, documents_without: counts; length: min, mean, max (without EOS); collisions: docids that stand
       for several documents, and how many documents those are, most_documents: of one docid; levels: for each
       position: docids that reach it, nodes (distinct prefixes up to it), tokens (distinct), branching mean and max of
-      the nodes above, entropy in bits of its token over documents, and balance: entropy of the node over documents by that
-      of equally full nodes (1 = perfectly balanced).
+      the nodes above, entropy in bits of its token over documents, and balance: entropy of the node over documents by
+      that of equally full nodes (1 = perfectly balanced).
     """
     shared, _ = rows.compare_neighbours(docids.tokens)
     per_docid = np.diff(docids.offsets)
