@@ -14,7 +14,7 @@ VENV ?= .venv
 QUICKSTART_VENV ?= .venv-quickstart
 CORE_VENV ?= .venv-core
 INSTALL ?= yes
-PIP_FLAGS ?= --quiet --disable-pip-version-check --no-input
+PIP_FLAGS ?= -qq --disable-pip-version-check --no-input
 PYTEST_FLAGS ?= -q -n auto --dist loadfile
 QUICKSTART_FLAGS ?=
 
