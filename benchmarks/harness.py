@@ -186,14 +186,13 @@ def show(
         print(render.markdown_table(header, body), *(f"\n{line}" for line in made), sep="\n")
         return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    console = render.console()
     shown = Table(title=f"benchmarks.{name}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for place, column in enumerate(header):
-        shown.add_column(column, justify="left" if place == 0 or column == "note" else "right")
+        shown.add_column(column, justify="left" if place == 0 or column == "note" else "right", overflow="fold")
     for cells in body:
         shown.add_row(*(Text(cell, style="red" if cell.endswith("✗") else "") for cell in cells))
     console.print(shown)

@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING
 from gr_jax.evaluation.significance import Comparison
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gr_jax.evaluation.report import Report, ReportRow
 
 BETTER, WORSE = "▲", "▼"
@@ -44,11 +46,10 @@ def markdown(report: Report) -> str:
 def print_tables(report: Report, file: IO[str] | None = None) -> None:
     """See `report.print_table`."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=file)
+    screen = console(file)
     comparisons = report.comparisons()
     for split in report.splits:
         header, body = split_table(report, split, marks(comparisons))
@@ -58,11 +59,19 @@ def print_tables(report: Report, file: IO[str] | None = None) -> None:
             table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
         for row in body:
             table.add_row(*map(Text, row))
-        console.print(table)
+        screen.print(table)
     if comparisons:
-        console.print(Text(legend(report, comparisons)), style="dim")
+        screen.print(Text(legend(report, comparisons)), style="dim")
     for name, value in report.provenance.lines():
-        console.print(Text(f"{name}: {value}"), style="dim")
+        screen.print(Text(f"{name}: {value}"), style="dim")
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """Where tables are printed: as wide as the terminal; a log is wide enough to keep every row on one line."""
+    from rich.console import Console
+
+    found = Console(file=file)
+    return found if found.is_terminal else Console(file=file, width=160)
 
 
 def split_table(

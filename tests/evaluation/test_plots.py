@@ -1,0 +1,89 @@
+"""Figures show the numbers they were given."""
+
+import io
+
+import numpy as np
+import pytest
+
+from gr_jax.errors import InputError
+from gr_jax.evaluation import plots
+
+VALUES = {
+    "test": {"BM25": {"Success@1": 0.7, "RR@10": 0.8}, "DSI": {"Success@1": 0.5, "RR@10": 0.6}},
+    "test_unseen": {"BM25": {"Success@1": 0.65}, "DSI": {"Success@1": 0.2, "RR@10": float("nan")}},
+}
+
+
+def test_one_bar_for_each_value_in_one_panel_for_each_split():
+    figure = plots.metric_bars(VALUES, baseline="BM25")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == list(VALUES)
+    heights = [bar.get_height() for bar in figure.axes[0].patches]
+    assert heights == [0.7, 0.8, 0.5, 0.6]
+    assert {text.get_text() for text in figure.axes[0].texts} == {".70", ".80", ".50", ".60"}
+    # What was not measured has neither a bar nor a number.
+    assert [text.get_text() for text in figure.axes[1].texts] == [".65", ".20"]
+    colours = [bar.get_facecolor() for bar in figure.axes[0].patches]
+    assert colours[0] == colours[1] != colours[2]
+    lefts = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in figure.axes[0].patches)
+    assert all(end <= start for (_, end), (start, _) in zip(lefts, lefts[1:], strict=False))
+
+
+def test_whiskers_are_the_intervals():
+    intervals = {("test", "BM25", "Success@1"): (0.66, 0.74), ("test", "DSI", "RR@10"): (0.55, 0.65)}
+    figure = plots.metric_bars(VALUES, intervals=intervals)
+    assert sorted(tuple(line.get_ydata()) for line in figure.axes[0].lines) == sorted(intervals.values())
+
+
+def test_values_beyond_one_fit():
+    figure = plots.metric_bars({"test": {"a": {"NumRet": 250.0}}})
+    assert figure.axes[0].get_ylim()[1] > 250
+
+
+def test_curves_are_the_records():
+    records = [{"step": s, "loss": 1.0 / s, "learning_rate": 0.1} for s in range(1, 6)]
+    records += [{"step": 5, "dev/Success@10": 0.4, "dev/loss": 2.0}]
+    figure = plots.training_curves(records)
+    loss, measures = figure.axes
+    assert [text.get_text() for text in loss.get_legend().get_texts()] == ["loss", "dev/loss"]
+    assert [text.get_text() for text in measures.get_legend().get_texts()] == ["dev/Success@10"]
+    np.testing.assert_allclose(loss.lines[0].get_xydata(), [(s, 1 / s) for s in range(1, 6)])
+
+
+def test_long_curves_are_smoothed_without_a_shift():
+    records = [{"step": s, "loss": float(s)} for s in range(1, 401)]
+    paler, smooth = plots.training_curves(records).axes[0].lines
+    np.testing.assert_array_equal(paler.get_ydata(), np.arange(1.0, 401.0))
+    # The running mean of a straight line is that line, but for the ends.
+    np.testing.assert_allclose(smooth.get_ydata()[20:-20], np.arange(1.0, 401.0)[20:-20])
+
+
+def test_survival_starts_at_one_and_names_the_largest_fall():
+    figure = plots.beam_survival({"test": [0.95, 0.70, 0.68]})
+    line = figure.axes[0].lines[0]
+    np.testing.assert_allclose(line.get_xydata(), [(0, 1), (1, 0.95), (2, 0.70), (3, 0.68)])
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert "−25 points at token 2" in texts and "68%" in texts
+    assert figure.axes[0].get_ylim()[0] <= 0.68
+
+
+def test_end_labels_of_close_curves_do_not_overlap():
+    figure = plots.beam_survival({"a": [0.9, 0.801], "b": [0.9, 0.80], "c": [0.9, 0.802]})
+    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
+    bottom, top = figure.axes[0].get_ylim()
+    assert min(np.diff(heights)) >= 0.05 * (top - bottom)
+
+
+def test_nothing_to_draw():
+    with pytest.raises(InputError):
+        plots.metric_bars({})
+    with pytest.raises(InputError):
+        plots.training_curves([{"step": 1, "learning_rate": 0.1}])
+    with pytest.raises(InputError):
+        plots.beam_survival({"test": []})
+
+
+def test_files_are_images():
+    image = pytest.importorskip("PIL.Image")
+    figure = plots.beam_survival({"test": [0.5]})
+    assert image.open(io.BytesIO(plots.to_png(figure, dpi=50))).size[0] > 200
+    assert plots.to_svg(figure).startswith(b"<?xml")
