@@ -1,0 +1,257 @@
+"""Toy benchmarks: what is measured when, what survives, what is judged."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from benchmarks import harness, records
+from benchmarks.harness import Row, ShareOf
+from gr_jax.errors import InputError
+
+CHECKOUT = pathlib.Path(harness.__file__).resolve().parents[1]
+
+
+class Bench:
+    """A benchmark whose rows count how often they are measured."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder, self.measured = folder, []
+        self.values = {"bm25": {"Success@10": 0.9}, "dsi": {"Success@10": 0.8, "seconds": 3.0}}
+        self.config = {"steps": 100, "beams": [1, 2]}
+        self.corpus, self.seeds = "aaaa", (0,)
+        self.fails: dict[str, BaseException] = {}
+
+    def rows(self) -> list[Row]:
+        def measure(name):
+            self.measured.append(name)
+            if name in self.fails:
+                raise self.fails[name]
+            return self.values[name]
+
+        def row(name, **bounds):
+            return Row(name, self.config, lambda: measure(name), corpus=lambda: self.corpus, seeds=self.seeds, **bounds)
+
+        return [
+            row("bm25"),
+            row("dsi", at_least={"Success@10": ShareOf("bm25", 0.85)}, at_most={"seconds": 5.0}, note="toy"),
+        ]
+
+    def __call__(self, *arguments: str) -> int:
+        self.measured.clear()
+        return harness.main("toy", self.rows(), arguments, results=self.folder)
+
+    @property
+    def recorded(self) -> dict:
+        return json.loads((self.folder / "toy.json").read_text())["rows"]
+
+
+@pytest.fixture
+def bench(tmp_path) -> Bench:
+    return Bench(tmp_path / "results")
+
+
+def test_each_row_is_measured_once_and_recorded_with_all_it_rests_on(bench):
+    assert bench() == 0 and bench.measured == ["bm25", "dsi"]
+    row = bench.recorded["dsi"]
+    assert row["values"] == {"Success@10": 0.8, "seconds": 3.0}
+    assert (row["config"], row["corpus"], row["seeds"]) == (bench.config, "aaaa", [0])
+    assert row["hardware"] and row["commit"] and re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", row["date"])
+    assert bench() == 0 and bench.measured == []
+    assert bench("--check") == 0 and bench.measured == []
+
+
+def test_rows_are_measured_again_when_asked(bench):
+    bench()
+    bench.values["dsi"] = {"Success@10": 0.85, "seconds": 1.0}
+    assert bench("--rows=d*", "--again") == 0 and bench.measured == ["dsi"]
+    assert bench.recorded["dsi"]["values"]["Success@10"] == 0.85
+    assert bench("--rows=bm25") == 0 and bench.measured == []
+    assert bench("--again") == 0 and bench.measured == ["bm25", "dsi"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda bench: bench.config.update(steps=200), "stale: changed since: steps"),
+        (lambda bench: bench.config.update(beams=(1, 3), new=1), "stale: changed since: beams, new"),
+        (lambda bench: setattr(bench, "corpus", "bbbb"), "stale: measured on corpus aaaa, now bbbb"),
+        (lambda bench: setattr(bench, "seeds", (1,)), r"stale: seeds \[1\], were \[0\]"),
+    ],
+)
+def test_check_names_stale_rows_and_measures_them_only_when_told(bench, capsys, change, says):
+    bench()
+    change(bench)
+    assert bench("--check") == 1 and bench.measured == []
+    err = capsys.readouterr().err
+    assert re.search(f"bm25: {says}", err) and re.search(f"dsi: {says}", err)
+    assert bench("--check", "--measure") == 0 and bench.measured == ["bm25", "dsi"]
+    assert bench("--check") == 0
+
+
+def test_a_tuple_in_a_configuration_is_not_a_change(bench):
+    bench()
+    bench.config["beams"] = (1, 2)
+    assert bench("--check") == 0
+
+
+def test_check_names_rows_that_are_missing_or_short(bench, capsys):
+    assert bench("--check") == 1 and bench.measured == []
+    assert "bm25: missing" in capsys.readouterr().err
+    bench.values["dsi"] = {"Success@10": 0.7, "seconds": 6.0}
+    assert bench() == 0  # measuring judges nothing
+    assert bench("--check") == 1
+    err = capsys.readouterr().err
+    assert "dsi: Success@10 0.7 is short: at least 0.765 is claimed" in err
+    assert "dsi: seconds 6 is over: at most 5 is claimed" in err
+    assert "bm25:" not in err
+    assert bench("--check", "--rows=bm25") == 0
+    bench.values["dsi"] = {"Success@10": 0.8}
+    assert bench("--rows=dsi", "--again", "--check", "--measure") == 1
+    assert "dsi: seconds was not measured" in capsys.readouterr().err
+
+
+def test_bounds_are_met_by_equal_values(bench):
+    bench.values = {"bm25": {"Success@10": 0.5}, "dsi": {"Success@10": 0.425, "seconds": 5.0}}
+    assert bench("--check", "--measure") == 0
+
+
+def test_a_share_of_a_row_that_is_stale_is_not_judged(bench, capsys):
+    bench()
+    rows = bench.rows()
+    rows[0] = Row("bm25", {"other": 1}, rows[0].measure)
+    assert harness.main("toy", rows, ["--check", "--rows=dsi"], results=bench.folder) == 1
+    assert "dsi: Success@10 is judged by 'bm25', which is missing or stale" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of luck"), InputError("no data", "Fetch it.")])
+def test_a_row_that_fails_costs_only_itself(bench, capsys, error):
+    bench.fails["bm25"] = error
+    assert bench() == 1 and bench.measured == ["bm25", "dsi"]
+    assert set(bench.recorded) == {"dsi"}
+    assert str(error) in capsys.readouterr().err
+    bench.fails.clear()
+    assert bench() == 0 and bench.measured == ["bm25"]
+
+
+def test_a_value_that_is_no_number_is_not_recorded(bench, capsys):
+    bench.values["dsi"]["seconds"] = float("nan")
+    assert bench() == 1 and set(bench.recorded) == {"bm25"}
+    assert "no finite number" in capsys.readouterr().err
+
+
+def test_an_interrupted_benchmark_keeps_what_was_finished(bench, capsys):
+    bench.fails["dsi"] = KeyboardInterrupt()
+    assert bench() == 130
+    assert set(bench.recorded) == {"bm25"}
+    assert "left: dsi" in capsys.readouterr().err
+    bench.fails.clear()
+    assert bench() == 0 and bench.measured == ["dsi"]
+
+
+def test_a_killed_benchmark_keeps_what_was_finished(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+        import pathlib, sys, time
+        from benchmarks import harness
+        folder = pathlib.Path(sys.argv[1])
+        def second():
+            (folder / "second_started").touch()
+            if len(sys.argv) > 2:
+                time.sleep(600)
+            return {"x": 2}
+        rows = [harness.Row("first", {}, lambda: {"x": 1}), harness.Row("second", {}, second)]
+        sys.exit(harness.main("toy", rows, [], results=folder / "results"))
+        """)
+    )
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    process = subprocess.Popen([sys.executable, program, tmp_path, "hang"], env=environment)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "second_started").exists() and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    file = tmp_path / "results" / "toy.json"
+    assert {name: record.values for name, record in records.read(file).items()} == {"first": {"x": 1.0}}
+    before = file.read_text()
+    done = subprocess.run([sys.executable, program, tmp_path], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "measuring second (missing), row 1 of 1" in done.stderr
+    recorded = records.read(file)
+    assert {name: record.values for name, record in recorded.items()} == {"first": {"x": 1.0}, "second": {"x": 2.0}}
+    assert json.loads(before)["rows"]["first"] == json.loads(file.read_text())["rows"]["first"]
+    assert [path.name for path in file.parent.iterdir()] == ["toy.json"]
+
+
+def test_processes_that_record_at_once_lose_nothing(tmp_path):
+    file = tmp_path / "toy.json"
+    program = textwrap.dedent("""
+        import pathlib, sys
+        from benchmarks import records
+        for row in range(20):
+            record = records.Record({"x": row}, "k", {}, "", (), "c", "h", "d", 0.0)
+            records.write(pathlib.Path(sys.argv[1]), f"{sys.argv[2]}-{row}", record)
+        """)
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, file, str(number)], env=environment) for number in range(3)
+    ]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert set(records.read(file)) == {f"{process}-{row}" for process in range(3) for row in range(20)}
+
+
+def test_the_table_shows_values_beside_their_bounds(bench, capsys):
+    bench("--rows=dsi")
+    bench("--markdown", "--rows=bm25")
+    capsys.readouterr()
+    bench("--markdown")
+    out = capsys.readouterr().out
+    cells = {line.split(" | ")[0].strip("| "): line for line in out.splitlines() if line.startswith("|")}
+    assert cells["row"] == "| row | Success@10 | seconds | note |"
+    assert cells["bm25"] == "| bm25 | .900 |  |  |"
+    assert cells["dsi"] == "| dsi | .800 (≥ .765) | 3.000 (≤ 5.000) | toy |"
+    bench.values["dsi"] = {"Success@10": 0.1, "seconds": 3.0}
+    bench("--rows=dsi", "--again", "--markdown")
+    assert "| .100 (≥ .765) ✗ |" in capsys.readouterr().out
+    bench.config["steps"] = 7
+    bench("--check", "--markdown")
+    assert "| dsi | – (≥ –) | – (≤ 5.000) | toy; stale: changed since: steps |" in capsys.readouterr().out
+    bench("--check")
+    assert "stale: changed since: steps" in capsys.readouterr().out
+
+
+def test_wrong_use(bench, capsys):
+    assert bench("--rows=nothing") == 2
+    assert "no such row (got 'nothing'). Choose among bm25, dsi." in capsys.readouterr().err
+    twice = [Row("a", {}, dict), Row("a", {}, dict)]
+    assert harness.main("toy", twice, [], results=bench.folder) == 2
+    strange = [Row("a", {}, dict, at_least={"x": ShareOf("b", 0.5)})]
+    assert harness.main("toy", strange, [], results=bench.folder) == 2
+    not_json = [Row("a", {"x": {1, 2}}, dict)]
+    assert harness.main("toy", not_json, [], results=bench.folder) == 2
+    assert "recorded as JSON" in capsys.readouterr().err
+    bench.folder.mkdir(exist_ok=True)
+    (bench.folder / "toy.json").write_text('{"rows": {"bm25": 1}}')
+    assert bench() == 2
+    assert "toy.json: the recorded rows cannot be read" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        bench("--unheard")
+
+
+def test_data_is_found_by_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
+    (tmp_path / "toy").mkdir()
+    assert harness.data_folder("toy") == tmp_path / "toy"
+    with pytest.raises(InputError, match="GR_JAX_SHARED_DATA"):
+        harness.data_folder("other")
