@@ -82,7 +82,7 @@ def main() -> None:
         )  # fmt: skip
         searcher = recipes.dsi(
             beir, folder / "runs" / "mine", vectors=recipes.Vectors(encoder="lsa"), network=network,
-            training=recipes.Training(steps=5, batch_size=8), until="index", say=lambda line: None,
+            training=recipes.Training(steps=5, warmup_steps=0, batch_size=8), until="index", say=lambda line: None,
         )  # fmt: skip
         assert searcher is not None and len(searcher.search("the red horse", k=3)) == 3
 
