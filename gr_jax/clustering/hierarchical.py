@@ -6,18 +6,18 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from gr_jax import progress as progress_bars
 from gr_jax.clustering import lloyd
-from gr_jax.clustering.kmeans import bucket, check_embeddings, default_trials, kmeans
+from gr_jax.clustering.kmeans import bucket, check_embeddings, kmeans, seeding_numbers
 from gr_jax.errors import InputError
 
 # Points of the nodes that are clustered by one call: bounds memory (× d × 4 bytes, a few copies).
 _POINTS_PER_CALL = 1 << 15
+# Nodes from this size on are clustered one by one: plain matrix products, and none waits for another to settle.
+_LARGE = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +47,8 @@ def cluster_hierarchically(
 ) -> ClusterTree:
     """Splits every cluster of more than `leaf_capacity` documents into `branching` clusters, level by level.
 
-    A cluster that k-means cannot split (its embeddings are all the same), or that is still too large at the level
-    before `max_levels`' reserve begins, is cut into equal parts in document order, so the depth is bounded whatever
-    the embeddings are.
+    A cluster that k-means cannot split (its embeddings are all the same), or that is still too large `max_levels` deep,
+    is cut into equal parts in document order, so the depth is bounded whatever the embeddings are.
 
     Args:
       embeddings: [n, d].
@@ -58,21 +57,23 @@ def cluster_hierarchically(
       seed: of all the seedings.
       metric: "euclidean" or "cosine".
       iterations: most Lloyd steps of a split.
-      max_levels: k-means levels at most; below them clusters are cut in equal parts. Default: 4 more than a balanced
-        tree has, twice over.
+      max_levels: k-means levels at most; below them clusters are cut in equal parts. Default: 8 more than twice those
+        of a balanced tree.
       progress: show a bar.
 
     Raises:
-      InputError: see `kmeans`; branching < 2; leaf_capacity < 1.
+      InputError: see `kmeans`; branching < 2; leaf_capacity < 1; seed < 0.
     """
     if branching < 2:
         raise InputError("a tree needs at least two branches", "Give branching ≥ 2.", value=branching)
     if leaf_capacity < 1:
         raise InputError("a leaf needs room for a document", "Give leaf_capacity ≥ 1.", value=leaf_capacity)
+    if seed < 0:
+        raise InputError("a seed cannot be negative", "Give seed ≥ 0.", value=seed)
     points = check_embeddings(embeddings, metric)
     n = len(points)
     if max_levels is None:
-        max_levels = 2 * (math.ceil(math.log(max(n / leaf_capacity, 1)) / math.log(branching)) + 4)
+        max_levels = 8 + 2 * math.ceil(math.log(max(n / leaf_capacity, 1)) / math.log(branching))
     columns: list[np.ndarray] = []
     lengths = np.zeros(n, np.int32)
     nodes = [np.arange(n)]
@@ -106,34 +107,34 @@ def cluster_hierarchically(
 
 def _split_all(points, nodes, k, seed, level, metric, iterations) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields each node's documents and the cluster of each. Nodes of like size share one compiled call."""
-    level_key = jax.random.fold_in(jax.random.key(seed), level)
     by_size: dict[int, list[int]] = {}
     for number, node in enumerate(nodes):
         by_size.setdefault(bucket(len(node)), []).append(number)
     for size, numbers in sorted(by_size.items()):
-        together = max(1, _POINTS_PER_CALL // size)
-        if together == 1:
+        if size >= _LARGE:
             for number in numbers:
-                large_seed = int(jax.random.bits(jax.random.fold_in(level_key, number), dtype=jnp.uint32) >> 1)
-                found = kmeans(points[nodes[number]], k, seed=large_seed, metric=metric, iterations=iterations)
+                found = kmeans(
+                    points[nodes[number]], k, seed=(seed, level, number), metric=metric, iterations=iterations
+                )
                 yield nodes[number], found.assignments
             continue
+        together = min(_POINTS_PER_CALL // size, 8 ** math.ceil(math.log(max(len(numbers), 2), 8)))  # few shapes, too
         for start in range(0, len(numbers), together):
             part = numbers[start : start + together]
             batch = np.zeros((together, size, points.shape[1]), np.float32)
             counts = np.ones(together, np.int32)  # the empty rows of the last call are problems of one point
+            uniforms = np.zeros((together, *seeding_numbers(k, seed).shape), np.float32)
             for row, number in enumerate(part):
                 batch[row, : len(nodes[number])] = points[nodes[number]]
                 counts[row] = len(nodes[number])
-            row_numbers = jnp.asarray(part + [0] * (together - len(part)), jnp.uint32)
+                uniforms[row] = seeding_numbers(k, seed, level, number)
             _, nearest, _, _ = lloyd.fit_batch(
                 batch,
                 counts,
-                jax.vmap(lambda number: jax.random.fold_in(level_key, number))(row_numbers),
+                uniforms,
                 k=k,
                 iterations=iterations,
                 tolerance=1e-4,
-                trials=default_trials(k),
                 spherical=metric == "cosine",
             )
             nearest = np.asarray(nearest)

@@ -60,13 +60,16 @@ def check_embeddings(embeddings: np.ndarray, metric: str) -> np.ndarray:
 
 
 def bucket(size: int) -> int:
-    """The next size of a sparse grid (64 · 2ⁱ), so that few shapes are compiled."""
-    return max(64, 1 << (size - 1).bit_length())
+    """The next size of a sparse grid, so that few shapes are compiled: 64 · 4ⁱ up to 4096, then powers of two."""
+    bits = max(6, (size - 1).bit_length())
+    return 1 << (bits + bits % 2 if bits <= 12 else bits)
 
 
-def default_trials(k: int) -> int:
-    """Candidates per k-means++ draw, 2 + log k as in the greedy variant's usual implementations."""
-    return 2 + int(math.log(max(k, 1)))
+def seeding_numbers(k: int, *seed: int) -> Float[np.ndarray, "k trials"]:
+    """Random numbers in [0, 1) for k-means++: 2 + log k candidates a draw, as the greedy variant usually has. They come
+    from NumPy since a generator inside the compiled program would be half of what is compiled."""
+    trials = 2 + int(math.log(k))
+    return np.random.default_rng(seed).random((k, trials), np.float32)
 
 
 @gin.configurable(module="gr_jax.clustering")
@@ -74,7 +77,7 @@ def kmeans(
     embeddings: Float[np.ndarray, "n d"],
     k: int,
     *,
-    seed: int = 0,
+    seed: int | tuple[int, ...] = 0,
     metric: str = "euclidean",
     iterations: int = 50,
     tolerance: float = 1e-4,
@@ -85,7 +88,7 @@ def kmeans(
     Args:
       embeddings: [n, d].
       k: clusters; with fewer points than k, every point gets its own and the other centroids stay zero.
-      seed: of the seeding.
+      seed: of the seeding; one number or several.
       metric: "euclidean", or "cosine": points and centroids are scaled to unit length.
       iterations: most Lloyd steps.
       tolerance: stop when the centroids' squared shift is below this fraction of the points' variance.
@@ -97,22 +100,24 @@ def kmeans(
     """
     if k < 1:
         raise InputError("k-means needs at least one cluster", "Give k ≥ 1.", value=k)
+    numbers = seed if isinstance(seed, tuple) else (seed,)
+    if min(numbers) < 0:
+        raise InputError("a seed cannot be negative", "Give seed ≥ 0.", value=seed)
     points = check_embeddings(embeddings, metric)
     n = len(points)
     sample = points
     if n > max_points:
-        chosen = np.random.default_rng(seed).choice(n, max_points, replace=False)
+        chosen = np.random.default_rng(numbers).choice(n, max_points, replace=False)
         sample = points[np.sort(chosen)]
     padded = np.zeros((1, bucket(len(sample)), points.shape[1]), np.float32)
     padded[0, : len(sample)] = sample
     centroids, nearest, inertia, steps = lloyd.fit_batch(
-        jnp.asarray(padded),
-        jnp.asarray([len(sample)], jnp.int32),
-        jax.random.split(jax.random.key(seed), 1),
+        padded,
+        np.asarray([len(sample)], np.int32),
+        seeding_numbers(k, *numbers)[None],
         k=k,
         iterations=iterations,
         tolerance=tolerance,
-        trials=default_trials(k),
         spherical=metric == "cosine",
     )
     centroids = np.asarray(centroids[0])

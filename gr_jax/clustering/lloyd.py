@@ -25,20 +25,19 @@ def _normalized(vectors: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def _seed(points, real, count, key, *, k: int, trials: int):
-    """Greedy k-means++: each next center is the best of `trials` points drawn in proportion to their squared distance
-    from the centers so far (Arthur & Vassilvitskii 2007, section 7)."""
+def _seed(points, real, count, uniforms, *, k: int):
+    """Greedy k-means++: each next center is the best of some points drawn in proportion to their squared distance from
+    the centers so far (Arthur & Vassilvitskii 2007, section 7). uniforms: [k, trials] random numbers in [0, 1)."""
     n, d = points.shape
-    first_key, key = jax.random.split(key)
-    first = jnp.minimum((jax.random.uniform(first_key) * count).astype(jnp.int32), count - 1)
-    centers = jnp.zeros((k, d), points.dtype).at[0].set(points[first])
-    nearest = jnp.where(real, squared_distances(points, points[first][None])[:, 0], 0.0)  # --> [n]
+    first = points[jnp.minimum((uniforms[0, 0] * count).astype(jnp.int32), count - 1)]
+    centers = jnp.zeros((k, d), points.dtype).at[0].set(first)
+    nearest = jnp.where(real, squared_distances(points, first[None])[:, 0], 0.0)  # --> [n]
 
     def add(i, carry):
         centers, nearest = carry
         cumulative = jnp.cumsum(nearest)  # --> [n]
-        draws = jax.random.uniform(jax.random.fold_in(key, i), (trials,)) * cumulative[-1]
-        chosen = jnp.minimum(jnp.searchsorted(cumulative, draws, side="right"), count - 1)
+        draws = uniforms[i] * cumulative[-1]  # --> [trials]
+        chosen = jnp.minimum(jnp.sum(cumulative[:, None] <= draws, axis=0), count - 1)
         distances = jnp.where(real[:, None], squared_distances(points, points[chosen]), 0.0)  # --> [n, trials]
         distances = jnp.minimum(nearest[:, None], distances)
         best = jnp.argmin(jnp.sum(distances, axis=0))
@@ -56,12 +55,11 @@ def _nearest(points, centers, active):
 def fit_one(
     points: Float[Array, "n d"],
     count: Int[Array, ""],
-    key: Array,
+    uniforms: Float[Array, "k trials"],
     *,
     k: int,
     iterations: int,
     tolerance: float,
-    trials: int,
     spherical: bool,
 ) -> tuple[Float[Array, "k d"], Int[Array, " n"], Float[Array, ""], Int[Array, ""]]:
     """k-means of the first `count` of `points`; the rest is padding.
@@ -75,7 +73,7 @@ def fit_one(
     n = points.shape[0]
     real = jnp.arange(n) < count  # --> [n]
     active = jnp.arange(k) < count  # --> [k]
-    centers = _seed(points, real, count, key, k=k, trials=trials)
+    centers = _seed(points, real, count, uniforms, k=k)
     mean = jnp.sum(jnp.where(real[:, None], points, 0.0), axis=0) / count
     variance = jnp.sum(jnp.where(real[:, None], (points - mean) ** 2, 0.0)) / count
 
@@ -105,20 +103,19 @@ def fit_one(
     return centers, nearest, jnp.sum(jnp.where(real, distances, 0.0)), steps
 
 
-@partial(jax.jit, static_argnames=("k", "iterations", "tolerance", "trials", "spherical"))
+@partial(jax.jit, static_argnames=("k", "iterations", "tolerance", "spherical"))
 def fit_batch(
     points: Float[Array, "m n d"],
     counts: Int[Array, " m"],
-    keys: Array,
+    uniforms: Float[Array, "m k trials"],
     *,
     k: int,
     iterations: int,
     tolerance: float,
-    trials: int,
     spherical: bool,
 ):
-    """`fit_one` for m problems at once, each with its own number of points and key."""
-    fit = partial(fit_one, k=k, iterations=iterations, tolerance=tolerance, trials=trials, spherical=spherical)
+    """`fit_one` for m problems at once, each with its own number of points and random numbers."""
+    fit = partial(fit_one, k=k, iterations=iterations, tolerance=tolerance, spherical=spherical)
     if points.shape[0] == 1:  # a plain matrix product is better served than a batched one
-        return jax.tree.map(lambda x: x[None], fit(points[0], counts[0], keys[0]))
-    return jax.vmap(fit)(points, counts, keys)
+        return jax.tree.map(lambda x: x[None], fit(points[0], counts[0], uniforms[0]))
+    return jax.vmap(fit)(points, counts, uniforms)
