@@ -1,0 +1,142 @@
+import gin
+import numpy as np
+import pytest
+
+from gr_jax.clustering import cluster_hierarchically
+from gr_jax.docids import atomic, hierarchical_kmeans, naive_numeric, statistics, token_vectors
+from gr_jax.errors import InputError
+
+
+def sequence_of(docids, document):
+    (row,) = docids.rows_of(document)
+    return docids.sequence(row)
+
+
+def embeddings(count=120, d=8, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, d)).astype(np.float32)
+
+
+SETTINGS = {"branching": 4, "leaf_capacity": 6}
+
+
+def test_hierarchical_tokens_by_position_are_the_path_and_the_place_in_the_leaf():
+    points = embeddings()
+    docids = hierarchical_kmeans(points, **SETTINGS, first_token=5)
+    tree = cluster_hierarchically(points, **SETTINGS)
+    size = 6
+    assert docids.levels == tuple((5 + level * size, size) for level in range(docids.tokens.shape[1]))
+    assert docids.eos_id is None and docids.vocab_size == 5 + size * len(docids.levels)
+    places = {}
+    for document in range(len(points)):
+        codes = [token - 5 - level * size for level, token in enumerate(sequence_of(docids, document))]
+        path = tuple(tree.paths[document, : tree.lengths[document]].tolist())
+        place = places[path] = places.get(path, -1) + 1
+        assert codes == [*path, place]
+        assert docids.name(docids.rows_of(document)[0]) == "-".join(map(str, codes))
+
+
+def test_hierarchical_tokens_by_node_name_every_node_of_the_same_tree():
+    points = embeddings()
+    by_position = hierarchical_kmeans(points, **SETTINGS)
+    by_node = hierarchical_kmeans(points, **SETTINGS, tokens="node")
+    names = {}
+    for document in range(len(points)):
+        path, nodes = sequence_of(by_position, document), sequence_of(by_node, document)
+        assert len(path) == len(nodes)
+        for depth, node in enumerate(nodes):
+            assert names.setdefault(node, tuple(path[: depth + 1])) == tuple(path[: depth + 1])
+    assert len(set(names.values())) == len(names) == by_node.vocab_size - 2
+    for level, (start, size) in enumerate(by_node.levels):
+        assert {node for node, path in names.items() if len(path) == level + 1} == set(range(start, start + size))
+
+
+def test_duplicate_embeddings_beyond_a_leaf_get_docids_of_their_own():
+    docids = hierarchical_kmeans(np.zeros((200, 4)), branching=3, leaf_capacity=4)
+    assert len(docids) == 200
+    docids.check()
+
+
+def test_one_document():
+    assert hierarchical_kmeans(np.ones((1, 4))).tokens.tolist() == [[2]]
+
+
+def test_naive_numbers():
+    docids = naive_numeric(1100)
+    for document in (0, 7, 10, 99, 100, 1099):
+        assert sequence_of(docids, document) == [2 + int(digit) for digit in str(document)]
+    assert docids.eos_id == 1 and len(docids) == 1100
+    fixed = naive_numeric(1100, fixed_width=True, first_token=3)
+    for document in (0, 7, 10, 99, 100, 1099):
+        assert sequence_of(fixed, document) == [3 + int(digit) for digit in f"{document:04d}"]
+    assert fixed.eos_id is None
+
+
+def test_atomic():
+    docids = atomic(50, first_token=4)
+    assert [sequence_of(docids, document) for document in range(50)] == [[4 + document] for document in range(50)]
+    assert docids.vocab_size == 54
+
+
+@pytest.mark.parametrize("tokens", ["position", "node"])
+def test_token_vectors_are_the_means_of_the_documents_under_a_token(tokens):
+    points = embeddings()
+    docids = hierarchical_kmeans(points, **SETTINGS, tokens=tokens)
+    vectors = token_vectors(docids, points)
+    under = [set() for _ in range(docids.vocab_size)]
+    for document in range(len(points)):
+        for token in sequence_of(docids, document):
+            under[token].add(document)
+    for token, documents in enumerate(under):
+        wanted = points[sorted(documents)].mean(0) if documents else np.zeros(8)
+        np.testing.assert_allclose(vectors[token], wanted, atol=1e-5)
+    if tokens == "node":
+        last = np.stack([vectors[sequence_of(docids, document)[-1]] for document in range(len(points))])
+        np.testing.assert_allclose(last, points, atol=1e-6)
+
+
+def test_token_vectors_refuse_embeddings_of_another_corpus():
+    with pytest.raises(InputError, match="for 50 documents"):
+        token_vectors(atomic(50), embeddings(49))
+
+
+def test_statistics_of_a_small_example():
+    from gr_jax.docids import Docids
+
+    sequences = [[2, 4], [2, 5], [3, 4], [3, 4], [6]]
+    found = statistics(Docids.build(sequences, vocab_size=8, eos_id=1, duplicates="share", num_documents=6))
+    assert (found["docids"], found["documents"], found["documents_without"]) == (4, 6, 1)
+    assert found["length"] == {"min": 1, "mean": 1.75, "max": 2}
+    assert found["collisions"] == {"docids": 1, "documents": 2, "most_documents": 2}
+    first, second = found["levels"]
+    assert (first["nodes"], first["branching_max"], first["branching_mean"]) == (3, 3, 3.0)
+    p = np.asarray([2, 2, 1]) / 5
+    assert first["entropy_bits"] == pytest.approx(-(p * np.log2(p)).sum())
+    assert (second["docids"], second["nodes"], second["tokens"]) == (3, 3, 2)
+    assert second["branching_mean"] == 1.5 and second["branching_max"] == 2
+    assert second["balance"] == pytest.approx(1.5 / np.log2(3))
+
+
+def test_schemes_are_configured_by_gin():
+    with gin.unlock_config():
+        gin.parse_config("gr_jax.docids.naive_numeric.fixed_width = True")
+    try:
+        assert naive_numeric(20).eos_id is None
+    finally:
+        gin.clear_config()
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: atomic(0), "no documents"),
+        (lambda: naive_numeric(0), "no documents"),
+        (lambda: atomic(3, first_token=0), "padding"),
+        (lambda: naive_numeric(3, first_token=1), "EOS"),
+        (lambda: hierarchical_kmeans(np.zeros((3, 2)), tokens="leaf"), "unknown kind"),
+        (lambda: hierarchical_kmeans(np.zeros((3, 2)), first_token=0), "padding"),
+        (lambda: hierarchical_kmeans(np.zeros((0, 2))), "matrix"),
+    ],
+)
+def test_refuses(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
