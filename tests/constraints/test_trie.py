@@ -1,0 +1,242 @@
+"""The trie against sets of tuples."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gr_jax.constraints import Trie
+from gr_jax.decoding import LogitScores
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+
+VOCAB, MAX_LEN, EOS = 9, 4, 1
+sequence = st.lists(st.integers(2, 5), min_size=1, max_size=MAX_LEN).map(tuple)
+corpora = st.lists(sequence, min_size=1, max_size=36)
+
+
+def build(sequences, eos):
+    """Docids that several documents may share; without EOS those that are prefixes of others are left out."""
+    if not eos:
+        sequences = [s for s in sequences if not any(s != t and t[: len(s)] == s for t in sequences)]
+    return sequences, Docids.build(sequences, vocab_size=VOCAB, eos_id=EOS if eos else None, duplicates="share")
+
+
+@jax.jit
+def step_where(trie, state, token, goes_on):
+    moved = trie.advance(state, token)
+    return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), moved, state)
+
+
+def walk(trie, *texts):
+    """States [1, texts] after the tokens of each, in which a trailing EOS may stand."""
+    state = jax.tree.map(lambda leaf: jnp.repeat(leaf, len(texts), axis=1), trie.initial_state(1))
+    for i in range(max(map(len, texts))):
+        token = jnp.asarray([[text[i] if i < len(text) else 0 for text in texts]])
+        state = step_where(trie, state, token, jnp.asarray([[i < len(text) for text in texts]]))
+    return state
+
+
+class Model:
+    """The same automaton by its definition: whole texts, EOS included, and their documents."""
+
+    def __init__(self, sequences, eos, allowed=None):
+        self.documents = {}
+        for document, tokens in enumerate(sequences):
+            if allowed is None or allowed[document]:
+                self.documents.setdefault((*tokens, *([EOS] if eos else [])), []).append(document)
+        self.eos = eos
+        self.prefixes = sorted({text[:i] for text in self.documents for i in range(len(text) + 1)} | {()})
+
+    def next(self, prefix):
+        return {
+            text[len(prefix)] for text in self.documents if len(text) > len(prefix) and text[: len(prefix)] == prefix
+        }
+
+    def accepts(self, prefix):
+        return prefix in self.documents or (self.eos and (*prefix, EOS) in self.documents)
+
+    def below(self, prefix):
+        texts = sorted(text for text in self.documents if text[: len(prefix)] == prefix)
+        return [document for text in texts for document in self.documents[text]]
+
+
+@jax.jit
+def everything_about(trie, states, logits):
+    candidates = trie.candidates(states, LogitScores(logits), 1)
+    return candidates, trie.allowed(states), trie.accepts(states), trie.documents(states, 40), trie.key(states)
+
+
+def assert_is(trie, model):
+    """The states of all prefixes, as the beams of one query, do what the model does."""
+    prefixes = model.prefixes
+    states = walk(trie, *prefixes)
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(1, len(prefixes), VOCAB)), jnp.float32)
+    found = jax.tree.map(lambda leaf: np.asarray(leaf)[0], everything_about(trie, states, logits))
+    candidates, mask, accepts, (documents, counts), keys = found
+    states = jax.tree.map(lambda leaf: np.asarray(leaf)[0], states)
+    log_probs = np.asarray(jax.nn.log_softmax(logits))[0]
+    assert len({tuple(key) for key in keys.tolist()}) == len(prefixes)
+    width = candidates.token.shape[-1]
+    for i, prefix in enumerate(prefixes):
+        wanted = model.next(prefix)
+        valid = np.flatnonzero(candidates.valid[i])
+        tokens = candidates.token[i, valid].tolist()
+        assert sorted(tokens) == sorted(wanted)
+        np.testing.assert_allclose(candidates.log_prob[i, valid], log_probs[i, tokens], atol=1e-5)
+        for column, token in zip(valid, tokens, strict=True):
+            assert (column >= width - candidates.ending) == ((*prefix, token) in model.documents)
+            child = prefixes.index((*prefix, token))
+            for reached, walked in zip(candidates.next_state, states, strict=True):
+                assert reached[i, column] == walked[child]
+        assert set(np.flatnonzero(mask[i])) == wanted
+        assert accepts[i] == model.accepts(prefix)
+        assert counts[i] == len(model.below(prefix))
+        assert documents[i].tolist() == (model.below(prefix) + [-1] * 40)[:40]
+
+
+@settings(max_examples=7)
+@given(corpora, st.booleans())
+def test_does_what_the_set_of_docids_says(sequences, eos):
+    sequences, docids = build(sequences, eos)
+    assert_is(Trie.from_docids(docids), Model(sequences, eos))
+
+
+@settings(max_examples=7)
+@given(corpora, st.booleans(), st.data())
+def test_restricted_does_what_the_allowed_docids_say(sequences, eos, data):
+    sequences, docids = build(sequences, eos)
+    allowed = np.asarray(data.draw(st.lists(st.booleans(), min_size=len(sequences), max_size=len(sequences))))
+    assert_is(Trie.from_docids(docids).restrict(jnp.asarray(allowed)[None]), Model(sequences, eos, allowed))
+
+
+@settings(max_examples=3)
+@given(corpora, st.booleans())
+def test_knowing_the_step_changes_nothing_but_the_width(sequences, eos):
+    sequences, docids = build(sequences, eos)
+    trie, model = Trie.from_docids(docids), Model(sequences, eos)
+    scores = LogitScores(jnp.zeros((1, 1, VOCAB)))
+    for prefix in model.prefixes:
+        depth = len(prefix)
+        if prefix in model.documents:
+            continue
+        state = walk(trie, prefix)
+        seen = []
+        for steps in (None, range(depth, depth + 1), range(max(depth - 1, 0), depth + 3)):
+            found = trie.candidates(state, scores, 1, steps)
+            ending = np.arange(found.token.shape[-1]) >= found.token.shape[-1] - found.ending
+            rows = zip(
+                np.asarray(found.token)[0, 0].tolist(), found.next_state.node[0, 0].tolist(), ending, strict=True
+            )
+            seen.append([row for row, valid in zip(rows, found.valid[0, 0], strict=True) if valid])
+        assert sorted(seen[0]) == sorted(seen[1]) == sorted(seen[2])
+
+
+def test_each_query_has_its_own_filter_and_none_is_compiled_anew():
+    rng = np.random.default_rng(0)
+    sequences = [tuple(row) for row in rng.integers(2, 6, (30, 3)).tolist()]
+    sequences, docids = build(sequences, True)
+    trie = Trie.from_docids(docids)
+    traced = []
+
+    @jax.jit
+    def all_documents(trie):
+        traced.append(1)
+        return trie.documents(trie.initial_state(3), 30)
+
+    for _ in range(3):
+        allowed = rng.random((3, len(sequences))) < [[0.2], [0.8], [0.5]]
+        documents, counts = map(np.asarray, all_documents(trie.restrict(jnp.asarray(allowed))))
+        for query in range(3):
+            assert set(documents[query, 0].tolist()) - {-1} == set(np.flatnonzero(allowed[query]).tolist())
+            assert counts[query, 0] == allowed[query].sum()
+    assert len(traced) == 1
+
+
+def test_nothing_allowed():
+    trie = Trie.from_docids(build([(2, 3), (4,)], True)[1]).restrict(jnp.zeros((1, 2), bool))
+    assert not trie.candidates(trie.initial_state(1), LogitScores(jnp.zeros((1, 1, VOCAB))), 1).valid.any()
+
+
+@pytest.mark.parametrize("eos", [True, False])
+def test_after_a_token_that_is_not_allowed_nothing_is(eos):
+    trie = Trie.from_docids(build([(2, 3), (4, 2), (4, 3, 2)], eos)[1])
+    states = walk(trie, (3,), (2, 4), (4, 5), (2, 3, 2), (4, 3, 2, 2), (4, 3, 2, 1, 1), (3, 2), (1,))
+    found = trie.candidates(states, LogitScores(jnp.zeros((1, 8, VOCAB))), 1)
+    assert not found.valid.any() and not trie.allowed(states).any() and not trie.accepts(states).any()
+    assert trie.documents(states, 3)[1].tolist() == [[0] * 8]
+
+
+def test_documents_beyond_the_limit_are_counted():
+    trie = Trie.from_docids(build([(2, 3)] * 5 + [(2, 4)] * 2, False)[1])
+    documents, counts = trie.documents(walk(trie, (2,)), 3)
+    assert documents.tolist() == [[[0, 1, 2]]] and counts.tolist() == [[7]]
+
+
+@pytest.mark.parametrize("vocab_size, dtype", [(9, jnp.uint16), (2**16, jnp.uint16), (2**16 + 1, jnp.uint32)])
+def test_tokens_are_as_small_as_the_vocabulary_allows(vocab_size, dtype):
+    top = vocab_size - 1
+    trie = Trie.from_docids(Docids.build([[2, top], [2, 3], [top, 2]], vocab_size=vocab_size))
+    assert trie.edge_tokens.dtype == trie.rows.dtype == dtype
+    state = walk(trie, (2,))
+    found = trie.candidates(state, LogitScores(jnp.zeros((1, 1, vocab_size))), 1, range(1, 2))
+    assert found.token[0, 0].tolist() == [3, top]
+
+
+def test_single_docids_below_a_node_store_no_nodes():
+    rng = np.random.default_rng(0)
+    docids = Docids.build(np.unique(rng.integers(1, 2048, (20_000, 8)), axis=0), vocab_size=2048)
+    trie = Trie.from_docids(docids)
+    # 2047 first tokens, then each docid is alone, give or take the few that share two tokens.
+    assert trie.edge_tokens.shape[0] < 1.1 * (2047 + len(docids))
+    assert [level.width > 0 for level in trie.levels[:2]] == [True, True]
+    assert not any(level.width for level in trie.levels[4:])
+
+
+def test_is_a_pytree_whose_arrays_are_arguments():
+    trie = Trie.from_docids(build([(2, 3), (4,)], True)[1])
+    leaves, structure = jax.tree.flatten(trie)
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+    again = jax.tree.unflatten(structure, leaves)
+    assert again.levels == trie.levels and again.eos_id == trie.eos_id
+    jaxpr = jax.make_jaxpr(lambda trie: trie.allowed(trie.initial_state(2)))(trie)
+    assert not jaxpr.consts
+
+
+def test_many_states_of_any_shape():
+    sequences, docids = build([(2, 3), (2, 4), (3,)], True)
+    trie = Trie.from_docids(docids)
+    state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, :, None], (2, 1, 5)), trie.initial_state(2))
+    assert trie.allowed(state).shape == (2, 1, 5, VOCAB)
+    assert trie.documents(state, 2)[0].shape == (2, 1, 5, 2)
+    restricted = trie.restrict(jnp.asarray([[True, True, True], [False, True, False]]))
+    assert restricted.documents(state, 2)[1][:, 0, 0].tolist() == [3, 1]
+    assert restricted.advance(state, jnp.full((2, 1, 5), 3)).node[:, 0, 0].tolist()[1] == -1
+
+
+GOOD = Docids.build([[2], [3], [3, 4]], vocab_size=VOCAB, eos_id=EOS)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"tokens": GOOD.tokens[[1, 0, 2]]}, "docid 1 is sorted before"),
+        ({"tokens": GOOD.tokens[[0, 0, 2]]}, "docids 0 and 1 are the same"),
+        ({"tokens": np.asarray([[0, 0], [2, 0], [3, 4]]), "lengths": np.asarray([0, 1, 2])}, "docid 0 is empty"),
+        ({"vocab_size": 4}, "docid 2 is outside"),
+        ({"eos_id": None}, "prefix"),
+        ({"eos_id": 4}, "contains EOS"),
+    ],
+)
+def test_refuses_docids_that_were_not_built(change, words):
+    with pytest.raises(InputError, match=words):
+        Trie.from_docids(dataclasses.replace(GOOD, **change))
+
+
+def test_refuses_a_filter_for_another_corpus():
+    with pytest.raises(InputError, match="for 3 documents"):
+        Trie.from_docids(GOOD).restrict(jnp.ones((2, 4), bool))
