@@ -189,11 +189,13 @@ class Corpus:
 
     def _refuse_duplicates(self) -> None:
         hashes, order = self._hashed_ids
+        first: dict[str, int] = {}
         for place in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
-            # Two different ids with the same 64-bit hash are possible, if hardly; three would need a closer look.
-            first, second = int(order[place]), int(order[place + 1])
-            if self.doc_ids[first] == self.doc_ids[second]:
-                raise DuplicateDocument(self.doc_ids[first], first, second)
+            # Different ids may share a 64-bit hash, if hardly ever: the ids themselves decide.
+            for index in order[place : place + 2].tolist():
+                doc_id = self.doc_ids[index]
+                if first.setdefault(doc_id, index) != index:
+                    raise DuplicateDocument(doc_id, first[doc_id], index)
 
 
 class DuplicateDocument(InputError):

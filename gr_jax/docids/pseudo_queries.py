@@ -1,7 +1,7 @@
 """Pseudo-queries: queries made from the documents themselves, for corpora and documents that nobody has queried yet.
 
-Without them a model that writes identifiers has never seen a query-like text lead to most documents (DSI-QG, Zhuang et al.
-2022; NCI, Wang et al. 2022, section 3.3). They are made by rules here, so they need no model and no download.
+Without them a model that writes identifiers has never seen a query-like text lead to most documents (DSI-QG, Zhuang et
+al. 2022; NCI, Wang et al. 2022, section 3.3). They are made by rules here, so they need no model and no download.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def pseudo_queries(
       span: a run of words of the text.
       sentence: a whole sentence, cut after 40 words.
       title: the title, then the title without what stands in parentheses.
-      cloze: a question to which a sentence holds the answer (`gr_jax.text.questions`). In texts that are not English the
-        words around a gap.
+      cloze: a question to which a sentence holds the answer (`gr_jax.text.questions`); in texts that are not English
+        the words around a gap.
 
     Args:
       corpus: the documents.

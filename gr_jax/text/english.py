@@ -11,7 +11,8 @@ DETERMINERS = ARTICLES | frozenset(
 )
 PREPOSITIONS = frozenset(
     "of in on at to for from by with into onto through during after before between among against under over about "
-    "around near within without along across behind beyond until since toward towards upon via as than like despite".split()
+    "around near within without along across behind beyond until since toward towards upon via as than like "
+    "despite".split()
 )
 PLACE_PREPOSITIONS = frozenset("in at near from to around along across".split())
 CONJUNCTIONS = frozenset(
@@ -74,6 +75,7 @@ states state involves involve receives receive supports support helps help creat
 get stars star appears appear exists exist grows grow varies vary tends tend seems seem sees see wants want says say
 finds find
 """.split()
+_NO_PAST = frozenset("need feed seed speed breed greed indeed hundred sacred naked shed bred fed red bed wed".split())
 PAST_LEMMAS = dict(zip(_PAST[::2], _PAST[1::2], strict=True))
 PRESENT_LEMMAS = dict(zip(_PRESENT[::2], _PRESENT[1::2], strict=True))
 
@@ -87,9 +89,11 @@ def past_lemma(verb: str) -> str | None:
     """The infinitive of a past tense in lower case; None where the word does not look like one."""
     if verb in PAST_LEMMAS:
         return PAST_LEMMAS[verb]
-    if len(verb) < 5 or not verb.endswith("ed") or verb.endswith("eed"):
+    if len(verb) < 4 or not verb.endswith("ed") or verb in _NO_PAST:
         return None
     stem = verb[:-2]
+    if stem.endswith("e"):
+        return f"{stem}e"
     if stem.endswith("i"):
         return f"{stem[:-1]}y"
     if stem[-1] == stem[-2] and stem[-1] not in "lsze":

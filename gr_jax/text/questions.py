@@ -1,4 +1,4 @@
-"""Questions made from a sentence by rules: a model that will be asked questions should have seen some of every document.
+"""Questions made from a sentence by rules: a model that will be asked questions should see some of every document.
 
 A candidate for an answer (a date, a number, a name, a noun phrase, the subject) is taken out and a question word of its
 type goes to the front, with subject and auxiliary turned round or do-support where a verb is recognised. What rules
@@ -205,7 +205,7 @@ def _number_answer(words: list[str], place: int) -> Answer:
         return Answer(place, end + 1, "what percentage")
     while end < len(words) and words[end].lower() in english.NUMBER_WORDS:
         end += 1
-    noun = []
+    noun: list[str] = []
     while (
         end < len(words) and words[end].lower() not in english.STOP_WORDS and len(noun) < 2 and words[end][0].isalpha()
     ):
