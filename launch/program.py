@@ -79,5 +79,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _stop(error: InputError) -> None:
-    print(f"error: {error}", file=sys.stderr)
+    # gin appends through which configurables an exception came; the sentence says all that a user needs.
+    print(f"error: {str(error).split(chr(10) + '  In call to configurable')[0]}", file=sys.stderr)
     sys.exit(2)

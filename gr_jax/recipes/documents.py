@@ -25,7 +25,7 @@ def corpus_stage(source: Source) -> Stage:
     def make(place: Workplace) -> None:
         dataset = source.load(place.folder / "columns")
         dataset.save(place.folder / "dataset")
-        place.meta |= dataset.fingerprint
+        place.meta.update(dataset.fingerprint)
 
     return Stage("corpus", source.as_config(), (), make, shared=True)
 
@@ -74,7 +74,7 @@ def vectors_stage(corpus: Stage, vectors: Vectors) -> Stage:
             encoder = huggingface.load_sentence_encoder(pretrained_folder(name))
             array = encoder.encode(texts, max_length=vectors.max_length, progress=True)
         np.save(place.folder / "vectors.npy", array)
-        place.meta |= {"documents": len(array), "dimension": array.shape[1]}
+        place.meta.update({"documents": len(array), "dimension": array.shape[1]})
 
     return Stage("vectors", config, (corpus,), make, shared=True)
 
@@ -103,7 +103,7 @@ def docids_stage(corpus: Stage, vectors: Stage, identifiers: Identifiers) -> Sta
         else:
             docids = docids_lib.naive_numeric(num_documents)
         docids.save(place.folder / "docids")
-        place.meta |= {"statistics": docids.statistics()}
+        place.meta.update({"statistics": docids_lib.statistics(docids)})
 
     config = identifiers.as_config() if clustered else {"scheme": identifiers.scheme}
     return Stage("docids", config, (corpus, vectors) if clustered else (corpus,), make, shared=True)
@@ -121,6 +121,6 @@ def pseudo_queries_stage(corpus: Stage, settings: PseudoQueries) -> Stage:
         dataset = load_dataset(place.inputs["corpus"])
         made = pseudo_queries_lib.pseudo_queries(dataset.corpus, kinds=dict(settings.kinds), seed=settings.seed)
         made.save(place.folder / "pseudo_queries")
-        place.meta |= {"pseudo_queries": len(made.texts), "per_document": len(made.texts) / len(dataset.corpus)}
+        place.meta.update({"pseudo_queries": len(made.texts), "per_document": len(made.texts) / len(dataset.corpus)})
 
     return Stage("pseudo_queries", settings.as_config(), (corpus,), make, shared=True)

@@ -35,7 +35,7 @@ def vocabulary_stage(corpus: Stage, network: Network) -> Stage:
         else:
             vocabulary = text.HuggingFaceVocabulary(documents.pretrained_folder(network.encoder) / "tokenizer.json")
         vocabulary.save(place.folder / "vocabulary")
-        place.meta |= {"size": vocabulary.size}
+        place.meta.update({"size": vocabulary.size})
 
     return Stage("vocabulary", settings, (corpus,), make, shared=True)
 
@@ -57,7 +57,7 @@ def examples_stage(corpus: Stage, docids: Stage, made_queries: Stage, vocabulary
         )
         pairs = example_pairs(dataset, ids, made, training.document_words)
         store = write_token_store(place.folder / "tokens", pairs, features)
-        place.meta |= {"examples": store.counts()}
+        place.meta.update({"examples": store.counts()})
 
     settings = {"max_input_length": training.max_input_length, "document_words": training.document_words}
     return Stage("examples", settings, (corpus, docids, made_queries, vocabulary), make, shared=True)

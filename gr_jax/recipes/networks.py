@@ -13,6 +13,7 @@ from gr_jax import docids as docids_lib
 from gr_jax import models
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
+from gr_jax.models.docid_tables import initialise_docid_tables
 from gr_jax.recipes import documents
 from gr_jax.recipes.settings import Network
 
@@ -83,5 +84,7 @@ def initial_parameters(
             "Set Network.outputs = 'random', or choose an encoder that is as wide as the vectors.",
         )
     table = docids_lib.token_vectors(docids, vectors)
+    for start, size in (docids.levels or ())[:-1]:
+        table[start : start + size] *= network.temperature / network.cluster_temperature
     table = np.pad(table, ((0, module.vocab_size - len(table)), (0, 0)))
-    return models.initialise_docid_tables(params, table, network.temperature)
+    return initialise_docid_tables(params, table, network.temperature)

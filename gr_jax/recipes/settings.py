@@ -95,9 +95,9 @@ class Network(Settings):
       encoder_layers, decoder_layers, heads, mlp_width: sizes; `encoder_layers` counts only for "t5".
       dropout: rate.
       query_residual: add the pooled encoding of the query to every decoder feature.
-      outputs: docid embeddings and outputs start "random", from the "centroid" of the documents under each token, or
-        from the "residual" (the centroid less its parent's, so that the sum along a path is the document's vector).
+      outputs: docid embeddings and outputs start "random", or from the "centroid" of the documents under each token.
       temperature: of the initialised outputs: logit = cosine / temperature.
+      cluster_temperature: the same for all levels but the last; higher, clusters steer the search and documents decide.
     """
 
     encoder: str = "minilm"
@@ -110,12 +110,13 @@ class Network(Settings):
     mlp_width: int = 1024
     dropout: float = 0.1
     query_residual: bool = True
-    outputs: str = "residual"
+    outputs: str = "centroid"
     temperature: float = 0.05
+    cluster_temperature: float = 0.2
 
     def __post_init__(self):
         _one_of("Network.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
-        _one_of("Network.outputs", self.outputs, "random", "centroid", "residual")
+        _one_of("Network.outputs", self.outputs, "random", "centroid")
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -125,8 +126,9 @@ class Training(Settings):
 
     Attributes:
       steps: updates; 0 leaves the network as it was initialised.
-      batch_size: examples an update.
-      max_input_length: tokens of a query, document or pseudo-query.
+      batch_size: rows of packed examples an update; a row holds several short examples.
+      row_length, row_targets: tokens of a row that are read and written.
+      max_input_length: tokens of a query, document or pseudo-query; at most `row_length`.
       document_words: words of a document that an indexing example reads.
       rates: share of each kind of example: "query", "document", "pseudo".
       optimizer: "adamw" or "adafactor".
@@ -145,8 +147,10 @@ class Training(Settings):
     """
 
     steps: int = 1000
-    batch_size: int = 64
-    max_input_length: int = 64
+    batch_size: int = 16
+    row_length: int = 64
+    row_targets: int = 32
+    max_input_length: int = 48
     document_words: int = 64
     rates: Mapping[str, float] = dataclasses.field(
         default_factory=lambda: {"query": 0.4, "document": 0.1, "pseudo": 0.5}

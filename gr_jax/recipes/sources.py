@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import gin
 
 from gr_jax import corpus as corpus_lib
+from gr_jax.corpus.python_docs import DEFAULT_PACKAGES
 from gr_jax.errors import InputError
 
 
@@ -81,7 +82,7 @@ class PythonDocs:
     packages: Sequence[str] | None = None
 
     def as_config(self) -> dict[str, Any]:
-        packages = corpus_lib.PYTHON_DOCS_PACKAGES if self.packages is None else tuple(self.packages)
+        packages = DEFAULT_PACKAGES if self.packages is None else tuple(self.packages)
         versions = {name: _version(name) for name in packages}
         return {"python_docs": versions, "python": platform.python_version()}
 

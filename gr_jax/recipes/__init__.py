@@ -1,0 +1,16 @@
+"""Recipes: a system's stages in order, each a folder, finished ones skipped.
+
+    searcher = recipes.dsi("my_beir_folder", "runs/mine")
+    searcher.search("a question", k=5)
+"""
+
+from gr_jax.recipes.dsi import dsi as dsi
+from gr_jax.recipes.run import run as run
+from gr_jax.recipes.settings import Decoding as Decoding
+from gr_jax.recipes.settings import Identifiers as Identifiers
+from gr_jax.recipes.settings import Network as Network
+from gr_jax.recipes.settings import PseudoQueries as PseudoQueries
+from gr_jax.recipes.settings import Training as Training
+from gr_jax.recipes.settings import Vectors as Vectors
+from gr_jax.recipes.sources import BeirFolder as BeirFolder
+from gr_jax.recipes.sources import PythonDocs as PythonDocs

@@ -1,0 +1,114 @@
+"""DSI (Tay et al. 2022, arXiv 2202.06991), from documents to a searchable index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import gin
+
+from gr_jax import corpus as corpus_lib
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.recipes import documents, examples, learning, results
+from gr_jax.recipes.settings import Decoding, Identifiers, Network, PseudoQueries, Training, Vectors
+from gr_jax.recipes.sources import BeirFolder, Source
+from gr_jax.recipes.stages import Runner, Stage
+from gr_jax.retrievers import Searcher, index
+
+
+def dsi_stages(
+    source: Source,
+    *,
+    name: str = "DSI",
+    vectors: Vectors,
+    identifiers: Identifiers,
+    pseudo_queries: PseudoQueries,
+    network: Network,
+    training: Training,
+    decoding: Decoding,
+) -> list[Stage]:
+    """DSI's stages, in order; see `dsi`."""
+    corpus = documents.corpus_stage(source)
+    embedded = documents.vectors_stage(corpus, vectors)
+    docids = documents.docids_stage(corpus, embedded, identifiers)
+    made = documents.pseudo_queries_stage(corpus, pseudo_queries)
+    vocabulary = examples.vocabulary_stage(corpus, network)
+    rows = examples.examples_stage(corpus, docids, made, vocabulary, training)
+    model = learning.model_stage(corpus, embedded, docids, vocabulary, rows, network, training, decoding)
+    built = learning.index_stage(corpus, docids, vocabulary, model, decoding)
+    provenance = {
+        "pseudo_queries": ", ".join(f"{count} {kind}" for kind, count in pseudo_queries.kinds.items()) or "none",
+        "normalizer": decoding.normalize,
+        "seeds": [training.seed],
+    }
+    judged = results.results_stage(name, corpus, docids, model, built, provenance=provenance)
+    return [corpus, embedded, docids, made, vocabulary, rows, model, built, judged]
+
+
+@gin.configurable(module="gr_jax.recipes")
+def dsi(
+    source: Source | str | os.PathLike = gin.REQUIRED,
+    model_dir: str | os.PathLike = gin.REQUIRED,
+    *,
+    name: str = "DSI",
+    vectors: Vectors | None = None,
+    identifiers: Identifiers | None = None,
+    pseudo_queries: PseudoQueries | None = None,
+    network: Network | None = None,
+    training: Training | None = None,
+    decoding: Decoding | None = None,
+    shared_dir: str | os.PathLike | None = None,
+    until: str | None = None,
+    say: Callable[[str], None] = print,
+) -> Searcher | None:
+    """Gives documents docids, trains a network to write them, and builds and measures the index.
+
+    Every finished stage is a folder; calling again skips what is there and unchanged.
+
+    Args:
+      source: a BEIR folder's path, or a `Source`.
+      model_dir: folder of this run; the index is `model_dir/index`.
+      name: of the system, in tables.
+      vectors, identifiers, pseudo_queries, network, training, decoding: settings; None takes the defaults (under gin:
+        what gin binds).
+      shared_dir: where stages that runs share are kept; by default `shared` beside `model_dir`.
+      until: the last stage to make; None makes all.
+      say: receives a line per stage.
+
+    Returns:
+      A searcher over the index; None where `until` ends before it.
+
+    Raises:
+      InputError: bad documents or settings, named with what would be right.
+    """
+    source = source if hasattr(source, "load") else BeirFolder(os.fspath(source))  # type: ignore[arg-type]
+    stages = dsi_stages(
+        source,
+        name=name,
+        vectors=vectors or Vectors(),
+        identifiers=identifiers or Identifiers(),
+        pseudo_queries=pseudo_queries or PseudoQueries(),
+        network=network or Network(),
+        training=training or Training(),
+        decoding=decoding or Decoding(),
+    )
+    names = [stage.name for stage in stages]
+    if until is not None and until not in names:
+        raise InputError("no such stage", f"Name one of: {', '.join(names)}.", value=until)
+    runner = Runner(model_dir, shared_dir=shared_dir, gin=gin.config_str(), say=say)
+    corpus_folder = runner.run(stages[:1])["corpus"]
+    dataset = documents.load_dataset(corpus_folder)
+    say(dataset.summary())
+    _say_what_is_missing(dataset, say)
+    wanted = stages if until is None else stages[: names.index(until) + 1]
+    runner.run(wanted[1:], corpus=dataset.corpus.fingerprint)
+    storage.write_text(runner.model_dir / "config.gin", gin.config_str())
+    return index.load(runner.model_dir / "index") if "index" in [stage.name for stage in wanted] else None
+
+
+def _say_what_is_missing(dataset: corpus_lib.Dataset, say: Callable[[str], None]) -> None:
+    if not len(dataset.qrels.get("train", ())):
+        say("! There are no training queries: training on pseudo-queries alone.")
+    if not len(dataset.qrels.get("dev", ())):
+        say("! There is no dev split: nothing is measured during training, the last parameters are kept.")

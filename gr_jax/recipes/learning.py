@@ -1,0 +1,164 @@
+"""The stages that make a generative retriever: the trained model and the index."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gr_jax import docids as docids_lib
+from gr_jax import evaluation, models, retrievers
+from gr_jax import corpus as corpus_lib
+from gr_jax.models import network_folder
+from gr_jax.recipes import documents, examples, networks
+from gr_jax.recipes.settings import Decoding, Network
+from gr_jax.recipes.settings import Training as TrainingSettings
+from gr_jax.recipes.stages import Stage, Workplace
+from gr_jax.retrievers import index
+from gr_jax.retrievers.generative import GenerativeRetriever
+
+# Not through gr_jax.training, which loads lazily: gin must know every configurable before it reads a file.
+from gr_jax.training.batches import make_batches
+from gr_jax.training.loop import EarlyStopping, train
+from gr_jax.training.optimizers import Optimizer, Schedule, adafactor, adamw
+from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.token_store import TokenStore
+
+DEV_MEASURES = ("Success@1", "Success@10", "RR@10")
+# Beams of the retrievals on dev: enough to compare parameters, at a fraction of the cost of the full search.
+DEV_BEAMS = 20
+
+
+def model_stage(
+    corpus: Stage,
+    vectors: Stage,
+    docids: Stage,
+    vocabulary: Stage,
+    token_rows: Stage,
+    network: Network,
+    settings: TrainingSettings,
+    decoding: Decoding,
+) -> Stage:
+    """Trains the network. Interrupted, it goes on from its latest checkpoint with the same result."""
+
+    def make(place: Workplace) -> None:
+        ids = documents.load_docids(place.inputs["docids"])
+        words = examples.load_vocabulary(place.inputs["vocabulary"])
+        module, pretrained = networks.make_network(network, words.size, ids)
+        document_vectors = np.asarray(documents.load_vectors(place.inputs["vectors"]))
+        params = networks.initial_parameters(module, network, pretrained, ids, document_vectors, settings.seed)
+        if settings.steps:
+            params = _train(place, module, ids, words, params)
+        network_folder.save_network(place.folder, module, params)
+        curves = place.work / "metrics.jsonl"
+        if curves.exists():
+            shutil.copy(curves, place.folder / "metrics.jsonl")
+        else:
+            (place.folder / "metrics.jsonl").write_text("")
+
+    def _train(place: Workplace, module: models.EncoderDecoder, ids: docids_lib.Docids, words: Any, params: dict) -> Any:
+        store = TokenStore.load(place.inputs["examples"] / "tokens")
+        rates = {kind: rate for kind, rate in settings.rates.items() if rate and store.counts().get(kind)}
+        batches = make_batches(
+            store,
+            batch_size=settings.batch_size,
+            lengths={"inputs": settings.row_length, "targets": settings.row_targets},
+            rates=rates,
+            seed=settings.seed,
+        )
+        model = models.EncoderDecoderModel(
+            module=module,
+            label_smoothing=settings.label_smoothing,
+            normalize=settings.normalize,
+            levels=ids.levels,
+            eos_id=ids.eos_id,
+        )
+        dataset = documents.load_dataset(place.inputs["corpus"])
+        evaluate = None
+        if settings.dev_queries and len(dataset.qrels.get("dev", ())):
+            retriever = GenerativeRetriever(
+                module, params, words, ids,
+                transform=dataset.transform, beams=DEV_BEAMS, normalize=decoding.normalize,
+                max_query_length=decoding.max_query_length,
+            )  # fmt: skip
+            evaluate = DevEvaluation(retriever, dataset, settings.dev_queries)
+        keep = settings.keep_best if evaluate is not None else ""
+        result = train(
+            model,
+            batches,
+            steps=settings.steps,
+            optimizer=_optimizer(settings),
+            model_dir=place.work,
+            mesh=None if settings.mesh == (0, 1) else make_mesh(*settings.mesh),
+            seed=settings.seed,
+            microbatches=settings.microbatches,
+            initial_params=params,
+            evaluate=evaluate,
+            eval_every=settings.evaluate_every,
+            evaluate_first=bool(keep),
+            early_stopping=EarlyStopping(keep, settings.patience) if keep else None,
+            checkpoint_every=settings.checkpoint_every,
+            progress=True,
+        )
+        place.meta.update({"step": result.step, "last_step": result.last_step, "dev": result.history[-1:] })
+        return result.params
+
+    inputs = (corpus, vectors, docids, vocabulary, token_rows)
+    config = {"network": network.as_config(), "training": settings.as_config(), "decoding": decoding.normalize}
+    return Stage("model", config, inputs, make)
+
+
+class DevEvaluation:
+    """Retrieval on dev during training: the real measures, on a fixed sample of queries."""
+
+    def __init__(self, retriever: GenerativeRetriever, dataset: corpus_lib.Dataset, most: int):
+        self._retriever, self._corpus = retriever, dataset.corpus
+        qrels = dataset.split("dev")
+        ids: Sequence[str] = list(qrels)
+        if len(ids) > most:
+            ids = [ids[i] for i in np.sort(np.random.default_rng(0).choice(len(ids), most, replace=False))]
+        self._queries = dataset.queries.select(ids)
+        self._qrels = {query_id: qrels[query_id] for query_id in ids}
+
+    def __call__(self, params: Mapping[str, Any], step: int) -> dict[str, float]:
+        del step
+        retriever = self._retriever.with_parameters(params)
+        run = retrievers.retrieve_run(retriever, self._queries, self._corpus, k=10)
+        return {f"dev/{name}": value for name, value in evaluation.evaluate(run, self._qrels, DEV_MEASURES).items()}
+
+
+def index_stage(corpus: Stage, docids: Stage, vocabulary: Stage, model: Stage, decoding: Decoding) -> Stage:
+    """All that answering needs, in one folder."""
+
+    def make(place: Workplace) -> None:
+        dataset = documents.load_dataset(place.inputs["corpus"])
+        module, params = network_folder.load_network(place.inputs["model"])
+        retriever = GenerativeRetriever(
+            module,
+            params,
+            examples.load_vocabulary(place.inputs["vocabulary"]),
+            documents.load_docids(place.inputs["docids"]),
+            transform=dataset.transform,
+            beams=decoding.beams,
+            normalize=decoding.normalize,
+            max_query_length=decoding.max_query_length,
+        )
+        index.fill(place.folder, retriever, dataset.corpus)
+        size = sum(file.stat().st_size for file in place.folder.rglob("*") if file.is_file())
+        place.meta.update({"documents": len(dataset.corpus), "bytes": size})
+
+    return Stage("index", decoding.as_config(), (corpus, docids, vocabulary, model), make)
+
+
+def _optimizer(settings: TrainingSettings) -> Optimizer:
+    decay = settings.schedule
+    schedule = Schedule(
+        settings.learning_rate, min(settings.warmup_steps, settings.steps // 2), decay, settings.steps if decay == "linear" else None
+    )
+    if settings.optimizer == "adafactor":
+        return adafactor(schedule, clip=settings.clip, multipliers=settings.multipliers)
+    return adamw(
+        schedule, weight_decay=settings.weight_decay, clip=settings.clip, multipliers=settings.multipliers
+    )

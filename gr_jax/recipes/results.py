@@ -1,0 +1,115 @@
+"""The last stage: answer every judged split, beside BM25, and write runs, measures and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gr_jax import corpus as corpus_lib
+from gr_jax import evaluation, retrievers, storage
+from gr_jax.docids import Docids
+from gr_jax.recipes import documents
+from gr_jax.recipes.stages import Stage, Workplace
+from gr_jax.retrievers import index
+from gr_jax.retrievers.generative import GenerativeRetriever
+
+MEASURES = ("Success@1", "Success@10", "R@100", "RR@10", "nDCG@10")
+DEPTH = 100
+NUM_EXAMPLES = 4
+
+
+def judged_splits(dataset: corpus_lib.Dataset) -> list[str]:
+    """The splits that are reported: all that were not trained on and have queries."""
+    return [split for split, qrels in dataset.qrels.items() if split != "train" and len(qrels)]
+
+
+def results_stage(
+    name: str, corpus: Stage, docids: Stage, model: Stage, built: Stage, *, provenance: dict[str, Any]
+) -> Stage:
+    """Runs, measures and the report of one system.
+
+    Args:
+      name: of the system, in tables.
+      built: the index stage.
+      provenance: settings that reports must say: "pseudo_queries", "normalizer", "seeds".
+    """
+
+    def make(place: Workplace) -> None:
+        dataset = documents.load_dataset(place.inputs["corpus"])
+        searcher = index.load(place.inputs["index"])
+        bm25 = retrievers.BM25(dataset.corpus, transform=dataset.transform)
+        splits = judged_splits(dataset)
+        about = evaluation.Provenance(
+            corpus={"name": dataset.name, **dataset.fingerprint},
+            split=splits,
+            duplicate_rule="documents as they are given; every document has a docid of its own",
+            constraint="trie over all docids",
+            **provenance,
+        )
+        report = evaluation.Report(f"{name} on {dataset.name}", about, baseline="BM25")
+        values: dict[str, dict[str, dict[str, float]]] = {}
+        for split in splits:
+            queries, qrels = dataset.split_queries(split), dataset.split(split)
+            for system, retriever in (("BM25", bm25), (name, searcher.retriever)):
+                run = retrievers.retrieve_run(retriever, queries, dataset.corpus, k=DEPTH, progress=True)
+                run.save(place.folder / "runs" / f"{system}.{split}.trec", tag=system)
+                measured = evaluation.evaluate(run, qrels, MEASURES)
+                report.add(system, split, measured)
+                values.setdefault(split, {})[system] = dict(measured)
+        report.add_training(name, place.inputs["model"] / "metrics.jsonl")
+        if splits:
+            _look_inside(report, name, dataset, splits[-1], searcher, documents.load_docids(place.inputs["docids"]))
+        report.save(place.folder)
+        storage.write_json(place.folder / "metrics.json", values)
+        evaluation.print_table(report)
+        if not splits:
+            print("There are no judged queries: nothing can be measured. Ask the index itself, as shown below.")
+
+    settings = {"name": name, "measures": list(MEASURES), "depth": DEPTH, "provenance": provenance}
+    return Stage("results", settings, (corpus, docids, model, built), make)
+
+
+def _look_inside(
+    report: evaluation.Report,
+    name: str,
+    dataset: corpus_lib.Dataset,
+    split: str,
+    searcher: retrievers.Searcher,
+    docids: Docids,
+) -> None:
+    """Adds example searches, and at which depth the right docids were lost."""
+    queries, qrels = dataset.split_queries(split), dataset.split(split)
+    for query_id, question in list(zip(queries.ids, queries.texts, strict=True))[:NUM_EXAMPLES]:
+        report.add_example(question, searcher.search(question, 5), relevant=set(qrels[query_id]), system=name)
+    if isinstance(searcher.retriever, GenerativeRetriever):
+        sample = queries.select(queries.ids[:200])
+        gold = [[dataset.corpus.index_of(doc_id) for doc_id in qrels[query_id]] for query_id in sample.ids]
+        report.add_beam_survival(name, beam_survival(searcher.retriever, sample.texts, gold, docids))
+
+
+def beam_survival(
+    retriever: GenerativeRetriever, queries: Sequence[str], gold: Sequence[Sequence[int]], docids: Docids
+) -> np.ndarray:
+    """Share of queries that still have a prefix of a right docid in the beam, by depth.
+
+    Returns:
+      float [max_len]: entry i is for the first i + 1 tokens, among the hypotheses that were left at the end.
+    """
+    names: dict[int, list[int]] = {}
+    for row in range(len(docids)):
+        for document in docids.documents[docids.offsets[row] : docids.offsets[row + 1]]:
+            names.setdefault(int(document), []).append(row)
+    ranking = retriever.retrieve(queries, retriever.beams, explain=True)
+    assert ranking.evidence is not None
+    alive = np.zeros(docids.tokens.shape[1])
+    for reasons, relevant in zip(ranking.evidence, gold, strict=True):
+        written = [one[0].tokens for one in reasons]
+        rows = [row for document in relevant for row in names[document]]
+        for depth in range(1, len(alive) + 1):
+            beams = {tokens[:depth] for tokens in written}
+            alive[depth - 1] += any(
+                tuple(docids.tokens[row, : min(depth, docids.lengths[row])].tolist()) in beams for row in rows
+            )
+    return alive / len(queries)
