@@ -26,8 +26,8 @@ class Scores(Protocol):
         """Log-probabilities of tokens, each state its own."""
         ...
 
-    def top(self, n: int) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
-        """The n best tokens of the whole vocabulary, best first. Costs a top-k over the vocabulary."""
+    def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
+        """The n best tokens of the whole vocabulary, or of those below `below`, best first. Costs a top-k over it."""
         ...
 
     def log_normalizer(self) -> Float[Array, ...]:

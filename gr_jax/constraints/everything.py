@@ -50,8 +50,9 @@ class Everything:
 
     def candidates(self, state: EverythingState, scores: Scores, k: int, steps: range | None = None) -> Candidates:
         # One more than k, since EOS, which ends a sequence and so is apart, may be among them.
-        token, log_prob = scores.top(min(k + (self.eos_id is not None), self.vocab_size))  # --> [..., k + 1]
-        valid = (token < self.vocab_size) & ~state.ended[..., None]
+        n = min(k + (self.eos_id is not None), self.vocab_size)
+        token, log_prob = scores.top(n, below=self.vocab_size)  # --> [..., k + 1]
+        valid = jnp.broadcast_to(~state.ended[..., None], token.shape)
         if self.eos_id is not None:
             valid &= token != self.eos_id
             end = jnp.full((*token.shape[:-1], 1), self.eos_id, token.dtype)

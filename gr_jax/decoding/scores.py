@@ -84,8 +84,8 @@ class LogitScores:
         logits = jnp.take_along_axis(self._logits, tokens, axis=-1)
         return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
 
-    def top(self, n: int) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
-        logits, tokens = lax.top_k(self._logits, n)
+    def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
+        logits, tokens = lax.top_k(self._logits[..., :below], n)
         return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
 
 
@@ -181,6 +181,6 @@ class TableScores:
         states, vocab = tokens.size // tokens.shape[-1], self._table.shape[0]
         return tokens.size < vocab / 3 + states * vocab / 60
 
-    def top(self, n: int) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
-        logits, tokens = lax.top_k(self._logits, n)
+    def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
+        logits, tokens = lax.top_k(self._logits[..., :below], n)
         return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]

@@ -1,0 +1,104 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gr_jax.decoding import LogitScores, TableScores
+from gr_jax.errors import InputError
+
+VOCAB, D = 23, 6
+LEVELS = ((2, 5), (7, 9), (16, 4))
+rng = np.random.default_rng(0)
+FEATURES = rng.normal(size=(2, 3, D)).astype(np.float32)
+TABLE = rng.normal(size=(VOCAB, D)).astype(np.float32)
+LOGITS = FEATURES @ TABLE.T
+
+
+def log_softmax_over(logits, tokens):
+    part = logits[..., tokens].astype(np.float64)
+    return logits - np.log(np.exp(part).sum(-1, keepdims=True))
+
+
+def both(normalize, **settings):
+    return (
+        LogitScores(jnp.asarray(LOGITS), normalize, **settings),
+        TableScores(jnp.asarray(FEATURES), jnp.asarray(TABLE), normalize, **settings),
+    )
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["logits", "table"])
+@pytest.mark.parametrize("levels", [None, LEVELS])
+def test_vocabulary(kind, levels):
+    scores = both("vocabulary", levels=levels, level=1)[kind]
+    wanted = np.asarray(jax.nn.log_softmax(jnp.asarray(LOGITS)))
+    tokens = rng.integers(0, VOCAB, (2, 3, 4))
+    np.testing.assert_allclose(scores.at(jnp.asarray(tokens)), np.take_along_axis(wanted, tokens, -1), atol=1e-5)
+    best, log_probs = scores.top(5)
+    np.testing.assert_array_equal(best, np.argsort(-wanted, axis=-1)[..., :5])
+    np.testing.assert_allclose(log_probs, -np.sort(-wanted, axis=-1)[..., :5], atol=1e-5)
+    assert int(jnp.max(scores.top(5, below=9)[0])) < 9
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("eos_id", [None, 1])
+@pytest.mark.parametrize("kind", [0, 1], ids=["logits", "table"])
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_level(kind, level, eos_id, traced):
+    start, size = LEVELS[level]
+    over = [*range(start, start + size), *([] if eos_id is None else [eos_id])]
+    wanted = log_softmax_over(LOGITS, over)
+    tokens = np.broadcast_to(over, (2, 3, len(over)))
+
+    def at(level):
+        return both("level", levels=LEVELS, level=level, eos_id=eos_id)[kind].at(jnp.asarray(tokens))
+
+    found = jax.jit(at)(jnp.int32(level)) if traced else at(level)
+    np.testing.assert_allclose(found, wanted[..., over], atol=1e-5)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("kind", [0, 1], ids=["logits", "table"])
+def test_beyond_the_last_level_only_eos_is_left(kind, traced):
+    end = jnp.full((2, 3, 1), 1)
+
+    def at(level):
+        return both("level", levels=LEVELS, level=level, eos_id=1)[kind].at(end)
+
+    np.testing.assert_allclose(jax.jit(at)(jnp.int32(3)) if traced else at(3), 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("levels", [None, LEVELS])
+@pytest.mark.parametrize("width", [1, 9])
+@pytest.mark.parametrize("kind", [0, 1], ids=["logits", "table"])
+def test_under_constraint_logits_are_given(kind, levels, width):
+    scores = both("constraint", levels=levels, level=1)[kind]
+    tokens = 7 + rng.integers(0, 9, (2, 3, width))
+    np.testing.assert_allclose(scores.at(jnp.asarray(tokens)), np.take_along_axis(LOGITS, tokens, -1), atol=1e-5)
+    np.testing.assert_allclose(scores.log_normalizer(), np.log(np.exp(LOGITS).sum(-1)), atol=1e-5)
+
+
+def test_few_rows_of_a_large_table_are_gathered_and_no_logits_made():
+    table = jnp.asarray(rng.normal(size=(50_000, D)), jnp.float32)
+    tokens = jnp.asarray(rng.integers(0, 50_000, (2, 3, 4)))
+    compute = jax.jit(lambda table, tokens: TableScores(jnp.asarray(FEATURES), table, "constraint").at(tokens))
+    np.testing.assert_allclose(
+        compute(table, tokens), np.einsum("bkd,bkwd->bkw", FEATURES, np.asarray(table)[tokens]), atol=1e-4
+    )
+    assert "50000]" not in str(jax.make_jaxpr(compute)(table, tokens)).replace("50000,6]", "")
+
+
+def test_sums_are_float32_for_a_bfloat16_table():
+    scores = TableScores(jnp.asarray(FEATURES, jnp.bfloat16), jnp.asarray(TABLE, jnp.bfloat16))
+    found = scores.at(jnp.zeros((2, 3, 1), jnp.int32))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found[..., 0], np.asarray(jax.nn.log_softmax(jnp.asarray(LOGITS)))[..., 0], atol=0.1)
+
+
+@pytest.mark.parametrize("normalize, words", [("softmax", "unknown normaliser"), ("level", "no blocks")])
+def test_refuses(normalize, words):
+    for make in (
+        lambda: LogitScores(jnp.zeros((1, 3)), normalize),
+        lambda: TableScores(jnp.zeros((1, 2)), jnp.zeros((3, 2)), normalize),
+    ):
+        with pytest.raises(InputError, match=words):
+            make()

@@ -1,0 +1,81 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gr_jax.constraints import Everything, Trie
+from gr_jax.decoding import score_docids
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from tests.decoding.table_decoder import Reference, TableDecoder
+
+LEVELS = ((2, 4), (6, 4), (10, 4))
+
+
+def make(eos):
+    rng = np.random.default_rng(0)
+    offsets = np.asarray([2, 6, 10])
+    sequences = {tuple((rng.integers(0, 4, length) + offsets[:length]).tolist()) for length in (3, 3, 3, 2, 2, 1) * 3}
+    if not eos:
+        sequences = {s for s in sequences if not any(s != t and t[: len(s)] == s for t in sequences)}
+    docids = Docids.build(sorted(sequences), vocab_size=16, eos_id=1 if eos else None, levels=LEVELS)
+    targets = [docids.target(row) for row in range(len(docids))]
+    matrix = np.zeros((len(targets), docids.max_steps), np.int32)
+    for row, target in enumerate(targets):
+        matrix[row, : len(target)] = target
+    decoder = TableDecoder.random(1, 16, docids.max_steps, levels=LEVELS, eos_id=docids.eos_id)
+    return docids, targets, matrix, decoder
+
+
+@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("normalize", ["vocabulary", "level", "constraint"])
+def test_scores_of_whole_docids(eos, normalize):
+    docids, targets, matrix, decoder = make(eos)
+    queries = np.random.default_rng(2).normal(size=(3, 8))
+    n, steps = matrix.shape
+    scores = score_docids(
+        decoder,
+        decoder.init_cache(queries, n, steps),
+        jnp.broadcast_to(jnp.asarray(matrix), (3, n, steps)),
+        jnp.broadcast_to(jnp.asarray([len(target) for target in targets]), (3, n)),
+        normalize=normalize,
+        constraint=Trie.from_docids(docids),
+    )
+    for query in range(3):
+        reference = Reference(decoder, queries[query], normalize, targets)
+        np.testing.assert_allclose(scores[query], [reference.score(target) for target in targets], atol=1e-4)
+    if normalize == "constraint":  # a distribution over docids
+        np.testing.assert_allclose(np.exp(scores).sum(1), 1.0, rtol=1e-4)
+
+
+def test_what_the_constraint_does_not_allow_is_impossible():
+    docids, _, _, decoder = make(True)
+    sequences = jnp.asarray([[[2, 13, 1, 0], [15, 1, 0, 0]]])
+    scores = score_docids(
+        decoder,
+        decoder.init_cache(np.zeros((1, 8)), 2, 4),
+        sequences,
+        jnp.asarray([[3, 2]]),
+        normalize="constraint",
+        constraint=Trie.from_docids(docids),
+    )
+    assert np.isneginf(scores).all()
+
+
+def test_everything_is_normalised_over_the_vocabulary():
+    _, _, matrix, decoder = make(True)
+    sequences = jnp.asarray(matrix)[None]
+    lengths = jnp.full(sequences.shape[:2], 2)
+    settings = (decoder, decoder.init_cache(np.zeros((1, 8)), *matrix.shape), sequences, lengths)
+    np.testing.assert_allclose(
+        score_docids(*settings, normalize="constraint", constraint=Everything(16, 1)),
+        score_docids(*settings),
+        atol=1e-5,
+    )
+
+
+def test_refuses():
+    settings = (None, None, jnp.zeros((1, 1, 1), jnp.int32), jnp.ones((1, 1), jnp.int32))
+    with pytest.raises(InputError, match="no constraint"):
+        score_docids(*settings, normalize="constraint")
+    with pytest.raises(InputError, match="unknown normaliser"):
+        score_docids(*settings, normalize="softmax")
