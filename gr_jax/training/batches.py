@@ -1,9 +1,8 @@
 """Batches from token stores: shuffled, mixed, packed or bucketed, sharded; all derived from a seed and a position.
 
-The order of examples is a grain dataset with random access. What goes into a batch is planned from lengths alone, for
-the batch of all processes together, and every process then reads only its own rows. So the content of batch n depends
-neither on how many processes there are nor on where training was interrupted, and the place in the data is a few
-integers.
+What goes into a batch is planned from lengths alone, for the batch of all processes together, and every process then
+reads only its own rows. So the content of batch n depends neither on how many processes there are nor on where training
+was interrupted, and the place in the data is a few integers. What comes out is a grain dataset.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from jaxtyping import Int8, Int64
 
 from gr_jax.errors import InputError
-from gr_jax.training.features import SOURCES
+from gr_jax.training.order import Order, make_order
 from gr_jax.training.packing import Plan, RowPlanner, arrange
 from gr_jax.training.token_store import TokenStore
 
@@ -87,7 +86,7 @@ def make_batches(
         "shuffle": shuffle,
         "epochs": epochs,
     }
-    order = _order(examples.source(), rates=rates, seed=seed, shuffle=shuffle, epochs=epochs)
+    order = make_order(examples.source(), rates=rates, seed=seed, shuffle=shuffle, epochs=epochs)
     local = slice(index * batch_size // count, (index + 1) * batch_size // count)
     return BatchDataset(order, examples, batch_size, inputs, targets[0], pack, local, settings)
 
@@ -182,7 +181,7 @@ class _BatchIterator(grain.DatasetIterator):
     and belong to a later batch.
     """
 
-    def __init__(self, order: grain.MapDataset, examples: Examples, planner: RowPlanner, local: slice):
+    def __init__(self, order: Order, examples: Examples, planner: RowPlanner, local: slice):
         super().__init__()
         self._order, self._examples, self._planner, self._local = order, examples, planner, local
         self._ahead: dict[int, tuple[int, int, int]] = {}
@@ -231,51 +230,11 @@ class _BatchIterator(grain.DatasetIterator):
         if place not in self._ahead:
             stop = min(place + _READ_AHEAD, len(self._order)) if place + 1 >= self._position else place + 1
             places = [p for p in range(place, stop) if p not in self._ahead]
-            rows = np.array([self._order[p] for p in places], np.int64)
+            rows = self._order.rows(np.array(places, np.int64))
             lengths = self._examples.lengths(rows)
             for p, row, (inputs, targets) in zip(places, rows.tolist(), lengths.tolist(), strict=True):
                 self._ahead[p] = (row, inputs, targets)
         return self._ahead[place][1:]
-
-
-def _order(
-    source: Int8[np.ndarray, " rows"],
-    *,
-    rates: Mapping[str, float] | None,
-    seed: int,
-    shuffle: bool,
-    epochs: int | None,
-) -> grain.MapDataset:
-    """A random-access sequence of row numbers."""
-
-    def stream(rows: np.ndarray, number: int) -> grain.MapDataset:
-        dataset = grain.MapDataset.source(rows)
-        if shuffle:
-            # One seed per stream, so that sources of the same size are not shuffled alike.
-            dataset = dataset.seed(int(np.random.SeedSequence([seed, number]).generate_state(1)[0])).shuffle()
-        return dataset.repeat(epochs)  # grain shuffles every epoch anew
-
-    if rates is None:
-        if not len(source):
-            raise InputError("there is not a single training pair", "Give a token store that has rows.")
-        return stream(np.arange(len(source)), 0)
-    if epochs is not None:
-        raise InputError(
-            "sources that are mixed at rates have no common end", "Give rates or epochs, not both.", value=epochs
-        )
-    streams, weights = [], []
-    for name, rate in sorted(rates.items()):
-        if name not in SOURCES or not rate >= 0:
-            raise InputError(
-                "not a rate of a source", f"Give {', '.join(SOURCES)} rates of 0 or more.", value=dict(rates)
-            )
-        rows = np.flatnonzero(source == SOURCES.index(name))
-        if rate > 0 and len(rows):
-            streams.append(stream(rows, SOURCES.index(name)))
-            weights.append(float(rate))
-    if not streams:
-        raise InputError("no row has a source with a rate above 0", "Give such a source a rate.", value=dict(rates))
-    return grain.MapDataset.mix(streams, weights=weights)
 
 
 def _as_lengths(lengths: Mapping[str, int | Sequence[int]], name: str) -> tuple[int, ...]:

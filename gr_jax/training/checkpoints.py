@@ -235,10 +235,10 @@ def _restore(folder: pathlib.Path, described: Mapping[str, Any], groups: list[st
     }
     tree = {group: unflatten(flat) for group, flat in item.items()}
     args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-    partial: dict[str, Any] = {} if set(groups) == set(described) else {"transforms": {}}
+    wanted = ocp.args.PyTreeRestore(item=tree, restore_args=args, partial_restore=True)
     with _quiet():
         try:
-            restored = _orbax().restore(folder.absolute() / "state", item=tree, restore_args=args, **partial)
+            restored = _orbax().restore(folder.absolute() / "state", args=wanted)
         except Exception as error:
             raise InputError(
                 f"Orbax cannot read this checkpoint: {_first_line(error)}",
@@ -257,14 +257,17 @@ def _orbax() -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Orbax warns at every save of host arrays that there was nothing to merge."""
+    """Orbax warns once per array that is a NumPy array; errors still pass."""
     logger = logging.getLogger("absl")
-    unimportant = lambda record: "Skipping merge of OCDBT" not in record.getMessage()  # noqa: E731
-    logger.addFilter(unimportant)
+
+    def serious(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    logger.addFilter(serious)
     try:
         yield
     finally:
-        logger.removeFilter(unimportant)
+        logger.removeFilter(serious)
 
 
 def _describe(arrays: Mapping[str, Flat]) -> dict[str, dict[str, list]]:

@@ -9,29 +9,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import gin
 import numpy as np
 from jaxtyping import Int32
 
 from gr_jax.errors import InputError
+from gr_jax.text import Vocabulary
 
 # What an example teaches: to answer a question somebody asked, to name a document from its own text, or to answer a
 # question that was made from the document. Stored as int8 in this order; more may follow at the end.
 SOURCES = ("query", "document", "pseudo")
-
-
-class InputVocabulary(Protocol):
-    """What tokenising an input needs of a `gr_jax.text` vocabulary."""
-
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
-    fingerprint: str
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +54,10 @@ class PairFeatures:
         another document; a longer text is cut. None: as long as they come.
     """
 
-    vocabulary: InputVocabulary
+    vocabulary: Vocabulary
     max_input_length: int = 64
     eos_id: int | None = None
-    target_vocabulary: InputVocabulary | None = None
+    target_vocabulary: Vocabulary | None = None
     max_target_length: int | None = None
 
     def __post_init__(self):
