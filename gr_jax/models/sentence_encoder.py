@@ -67,6 +67,8 @@ class SentenceEncoder:
           float32, one row per text, in their order. Rows do not depend on what else is encoded (but for rounding).
         """
         limit = getattr(self.module.config, "max_positions", max_length)
+        if batch_size < 1:
+            raise InputError("a batch needs at least one row", "Give batch_size ≥ 1.", value=batch_size)
         if not 2 <= max_length <= limit:
             raise InputError(f"max_length must lie between 2 and {limit}", "Change it.", value=max_length)
         vectors = np.zeros((len(texts), self.dimension), np.float32)

@@ -53,7 +53,10 @@ def generate(folder, *, beams, eos_id):
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     "eos_id",
-    (None, pytest.param(1, marks=pytest.mark.xfail(strict=True, reason="free text may end at any step, however unlikely"))),
+    (
+        None,
+        pytest.param(1, marks=pytest.mark.xfail(strict=True, reason="free text may end at any step, however unlikely")),
+    ),
 )
 @pytest.mark.parametrize("beams", (1, peer_outputs.BEAMS))
 @pytest.mark.parametrize("variant", T5_VARIANTS)
