@@ -146,8 +146,9 @@ class _Search(NamedTuple):
         width = total.shape[-1] - candidates.ending
         live = live._replace(ancestors=ancestors)
         next_live, next_complete = None, complete
-        last_step = isinstance(step, int) and step + 1 == self.max_len
-        if width and not (last_step and not self.constraint.open_ended):
+        is_last = isinstance(step, int) and step + 1 == self.max_len
+        nothing_complete = complete is None and not candidates.ending
+        if width and (not is_last or self.constraint.open_ended or nothing_complete):
             next_live = self._extend(live, candidates, total, slice(0, width), step)
         if candidates.ending:
             ended = self._extend(live, candidates, total, slice(width, width + candidates.ending), step)

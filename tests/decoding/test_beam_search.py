@@ -1,14 +1,18 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gr_jax.constraints import Trie
-from gr_jax.decoding import beam_search
-from gr_jax.docids import Docids
+from gr_jax.constraints import Everything, Trie
+from gr_jax.decoding import beam_search, score_docids
+from gr_jax.docids import Docids, atomic, hierarchical_kmeans
+from gr_jax.errors import InputError
 from tests.decoding.table_decoder import Reference, TableDecoder, exhaustive, plain_beam_search
 
 VOCAB, D = 13, 8
+score = jax.jit(score_docids, static_argnames="normalize")
 search = jax.jit(beam_search, static_argnames=("beams", "max_len", "normalize", "length_penalty", "batch", "unroll"))
 
 
@@ -25,7 +29,7 @@ def targets(docids):
     return [tuple(docids.target(row)) for row in range(len(docids))]
 
 
-def found(beams, query=0):
+def found_of(beams, query=0):
     """(score, sequence) of the valid beams of a query."""
     beams = jax.tree.map(np.asarray, beams)
     return [
@@ -42,7 +46,7 @@ def assert_same(actual, expected):
     np.testing.assert_allclose([s for s, _ in actual], [s for s, _ in expected], atol=1e-4)
 
 
-@settings(max_examples=12)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 2**20),
     count=st.sampled_from([1, 2, 12]),
@@ -59,13 +63,188 @@ def test_finds_what_plain_beam_search_finds(seed, count, eos, normalize, beams, 
     queries = np.random.default_rng(seed + 1).normal(size=(2, D))
     steps = docids.max_steps
     cache = decoder.init_cache(queries, beams, steps)
-    beams_found = search(
+    result = search(
         decoder, cache, trie, beams=beams, max_len=steps, normalize=normalize, unroll=unroll, length_penalty=alpha
     )
     for query in range(2):
         reference = Reference(decoder, queries[query], normalize, targets(docids))
-        assert_same(found(beams_found, query), plain_beam_search(reference, targets(docids), beams, steps, alpha))
+        assert_same(found_of(result, query), plain_beam_search(reference, targets(docids), beams, steps, alpha))
         if beams >= len(docids):
-            assert_same(found(beams_found, query), exhaustive(reference, targets(docids), alpha))
-    assert beams_found.valid.shape == (2, beams)
-    assert np.all(np.isneginf(np.asarray(beams_found.scores)[~np.asarray(beams_found.valid)]))
+            assert_same(found_of(result, query), exhaustive(reference, targets(docids), alpha))
+    assert result.valid.shape == (2, beams)
+    assert np.all(np.isneginf(np.asarray(result.scores)[~np.asarray(result.valid)]))
+
+
+def query_vectors(count, seed=5):
+    return np.random.default_rng(seed).normal(size=(count, D))
+
+
+def run(decoder, constraint, queries, beams, max_len, **settings):
+    return search(
+        decoder, decoder.init_cache(queries, beams, max_len), constraint, beams=beams, max_len=max_len, **settings
+    )
+
+
+def teacher_forced(decoder, found, queries, constraint, normalize):
+    """Scores of the sequences that were found, given to the decoder instead."""
+    cache = decoder.init_cache(queries, *found.sequences.shape[1:])
+    return score(decoder, cache, found.sequences, found.lengths, normalize=normalize, constraint=constraint)
+
+
+@pytest.mark.parametrize(
+    "normalize, logits, unroll",
+    [
+        ("vocabulary", False, None),
+        ("level", False, None),
+        ("level", False, 1),
+        ("level", True, 1),
+        ("constraint", False, 1),
+    ],
+)
+def test_on_hierarchical_docids_scores_are_teacher_forced_and_states_lead_to_documents(normalize, logits, unroll):
+    points = np.random.default_rng(0).normal(size=(80, 8))
+    docids = hierarchical_kmeans(points, branching=4, leaf_capacity=5)
+    assert len(set(docids.lengths.tolist())) > 1
+    trie = Trie.from_docids(docids)
+    decoder = TableDecoder.random(0, docids.vocab_size, docids.max_steps, levels=docids.levels, logits=logits)
+    queries = query_vectors(3)
+    found = run(decoder, trie, queries, 6, docids.max_steps, normalize=normalize, unroll=unroll)
+    assert found.valid.all()
+    forced = teacher_forced(decoder, found, queries, trie, normalize)
+    np.testing.assert_allclose(found.scores, forced, atol=1e-4)
+    documents, counts = trie.documents(found.states, 2)
+    for query in range(3):
+        reference = Reference(decoder, queries[query], normalize, targets(docids))
+        assert_same(
+            found_list := found_of(found, query), plain_beam_search(reference, targets(docids), 6, docids.max_steps)
+        )
+        rows = [targets(docids).index(sequence) for _, sequence in found_list]
+        assert documents[query, :, 0].tolist() == [docids.documents_of(row)[0] for row in rows]
+    assert (counts == 1).all()
+
+
+def test_a_query_does_not_depend_on_its_batch():
+    docids = make_docids(3, 40, 4, eos=True)
+    trie, steps = Trie.from_docids(docids), docids.max_steps
+    decoder = TableDecoder.random(0, VOCAB, steps, eos_id=1)
+    queries = query_vectors(4)
+    together = run(decoder, trie, queries, 5, steps)
+    for query in range(4):
+        alone = run(decoder, trie, queries[query : query + 1], 5, steps)
+        np.testing.assert_array_equal(alone.sequences[0], together.sequences[query])
+        np.testing.assert_allclose(alone.scores[0], together.scores[query], atol=1e-5)
+
+
+@pytest.mark.parametrize("unroll", [None, 1, 2])
+def test_more_steps_than_docids_need_change_nothing(unroll):
+    docids = make_docids(3, 40, 4, eos=True)
+    trie = Trie.from_docids(docids)
+    decoder = TableDecoder.random(0, VOCAB, 12, eos_id=1)
+    short = run(decoder, trie, query_vectors(2), 5, docids.max_steps)
+    long = run(decoder, trie, query_vectors(2), 5, 12, unroll=unroll)
+    np.testing.assert_array_equal(long.sequences[:, :, : docids.max_steps], short.sequences)
+    np.testing.assert_allclose(long.scores, short.scores, atol=1e-5)
+    np.testing.assert_array_equal(long.lengths, short.lengths)
+
+
+@pytest.mark.parametrize("unroll", [None, 1])
+@pytest.mark.parametrize("eos", [True, False])
+def test_fewer_docids_than_beams_are_flagged(eos, unroll):
+    docids = Docids.build([[3, 4, 5]], vocab_size=VOCAB, eos_id=1 if eos else None)
+    decoder = TableDecoder.random(0, VOCAB, 4)
+    found = run(decoder, Trie.from_docids(docids), query_vectors(2), 4, docids.max_steps, unroll=unroll)
+    assert found.valid.tolist() == [[True, False, False, False]] * 2
+    assert found_of(found)[0][1] == tuple(docids.target(0))
+    assert np.isneginf(found.scores[:, 1:]).all() and not found.sequences[:, 1:].any()
+    assert not found.lengths[:, 1:].any()
+
+
+def test_with_one_document_left_the_constraint_leaves_no_doubt():
+    docids = Docids.build([[3, 4, 5]], vocab_size=VOCAB, eos_id=1)
+    decoder = TableDecoder.random(0, VOCAB, 4)
+    found = run(decoder, Trie.from_docids(docids), query_vectors(1), 2, 4, normalize="constraint")
+    np.testing.assert_allclose(found.scores[0, 0], 0.0, atol=1e-6)
+
+
+def test_docids_that_need_more_steps_than_there_are_are_not_found():
+    docids = Docids.build([[3], [3, 4], [5, 4, 3]], vocab_size=VOCAB, eos_id=1)
+    decoder = TableDecoder.random(0, VOCAB, 4)
+    found = run(decoder, Trie.from_docids(docids), query_vectors(1), 3, 2)
+    assert [sequence for _, sequence in found_of(found)] == [(3, 1)]
+    assert not run(decoder, Trie.from_docids(docids), query_vectors(1), 3, 1).valid.any()
+
+
+def test_a_root_of_a_thousand_children():
+    docids = atomic(1000)
+    decoder = TableDecoder.random(0, docids.vocab_size, 1)
+    queries = query_vectors(2)
+    for beams in (7, 1200):
+        found = run(decoder, Trie.from_docids(docids), queries, beams, 1)
+        for query in range(2):
+            reference = Reference(decoder, queries[query], "vocabulary", targets(docids))
+            assert_same(found_of(found, query), exhaustive(reference, targets(docids))[:beams])
+
+
+@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("normalize", ["vocabulary", "constraint"])
+def test_each_query_finds_what_a_trie_of_its_allowed_documents_gives(normalize, eos):
+    docids = make_docids(4, 40, 4, eos=eos)
+    trie, steps = Trie.from_docids(docids), docids.max_steps
+    decoder = TableDecoder.random(0, VOCAB, steps)
+    queries = query_vectors(3)
+    allowed = np.random.default_rng(0).random((3, docids.num_documents)) < [[0.1], [0.5], [0.9]]
+    found = run(decoder, trie.restrict(jnp.asarray(allowed)), queries, 4, steps, normalize=normalize)
+    documents, _ = trie.restrict(jnp.asarray(allowed)).documents(found.states, 1)
+    for query in range(3):
+        kept = [targets(docids)[row] for row in range(len(docids)) if allowed[query, docids.documents_of(row)[0]]]
+        reference = Reference(decoder, queries[query], normalize, kept)
+        assert_same(found_of(found, query), plain_beam_search(reference, kept, 4, steps))
+        valid = np.asarray(found.valid[query])
+        assert allowed[query, np.asarray(documents)[query, valid, 0]].all()
+
+
+class FreeReference(Reference):
+    """Every token may follow."""
+
+    def __init__(self, decoder, query, vocab_size):
+        super().__init__(decoder, query, "vocabulary", [])
+        self.following = dict.fromkeys([()], set(range(vocab_size)))
+        self.vocab_size = vocab_size
+
+    def next(self, prefix):
+        self.following[tuple(prefix)] = set(range(self.vocab_size))
+        return super().next(prefix)
+
+
+@pytest.mark.parametrize("unroll", [None, 1])
+@pytest.mark.parametrize("eos_id", [1, None])
+def test_free_text(eos_id, unroll):
+    decoder, beams, steps = TableDecoder.random(0, 7, 4, scale=1.0), 3, 4
+    queries = query_vectors(2)
+    found = run(decoder, Everything(7, eos_id), queries, beams, steps, unroll=unroll)
+    for query in range(2):
+        reference = FreeReference(decoder, queries[query], 7)
+        live, complete = [(0.0, ())], []
+        for _ in range(steps):
+            extended = [(s + p, (*t, token)) for s, t in live for token, p in reference.next(t).items()]
+            complete += [item for item in extended if item[1][-1] == eos_id]
+            live = sorted([item for item in extended if item[1][-1] != eos_id], reverse=True)[:beams]
+        assert_same(found_of(found, query), sorted(complete + live, reverse=True)[:beams])
+
+
+def test_is_compiled_with_the_trie_as_an_argument():
+    docids = make_docids(3, 40, 4, eos=True)
+    trie, decoder = Trie.from_docids(docids), TableDecoder.random(0, VOCAB, 5)
+    cache = decoder.init_cache(query_vectors(1), 3, 5)
+    jaxpr = jax.make_jaxpr(lambda cache, trie: beam_search(decoder, cache, trie, beams=3, max_len=5))(cache, trie)
+    held = {const.shape for const in jaxpr.consts}
+    assert held <= {decoder.embeddings.shape, decoder.places.shape, decoder.table.shape}
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [({"beams": 0}, "at least one beam"), ({"max_len": 0}, "no steps"), ({"normalize": "sum"}, "unknown normaliser")],
+)
+def test_refuses(settings, words):
+    with pytest.raises(InputError, match=words):
+        beam_search(None, None, None, **{"beams": 2, "max_len": 3, **settings})

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from tests.decoding.table_decoder import Reference, TableDecoder
 
+score = jax.jit(score_docids, static_argnames="normalize")
 LEVELS = ((2, 4), (6, 4), (10, 4))
 
 
@@ -32,7 +34,7 @@ def test_scores_of_whole_docids(eos, normalize):
     docids, targets, matrix, decoder = make(eos)
     queries = np.random.default_rng(2).normal(size=(3, 8))
     n, steps = matrix.shape
-    scores = score_docids(
+    scores = score(
         decoder,
         decoder.init_cache(queries, n, steps),
         jnp.broadcast_to(jnp.asarray(matrix), (3, n, steps)),
@@ -50,7 +52,7 @@ def test_scores_of_whole_docids(eos, normalize):
 def test_what_the_constraint_does_not_allow_is_impossible():
     docids, _, _, decoder = make(True)
     sequences = jnp.asarray([[[2, 13, 1, 0], [15, 1, 0, 0]]])
-    scores = score_docids(
+    scores = score(
         decoder,
         decoder.init_cache(np.zeros((1, 8)), 2, 4),
         sequences,
