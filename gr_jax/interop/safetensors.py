@@ -57,7 +57,15 @@ class TensorFolder:
                         "The weights must be those of the model that config.json describes.",
                         file=file,
                     )
-                if str(tensors.get_slice(name).get_dtype()) == "BF16":
+                kind = str(tensors.get_slice(name).get_dtype())
+                if kind not in ("F64", "F32", "F16", "BF16"):
+                    raise InputError(
+                        f"the values of tensor {name!r} are not numbers of a floating type",
+                        _AGAIN,
+                        file=file,
+                        value=kind,
+                    )
+                if kind == "BF16":
                     array = _read_bfloat16(file, name, shape)
                 else:
                     array = tensors.get_tensor(name)

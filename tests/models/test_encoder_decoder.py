@@ -44,7 +44,8 @@ def features(module, params, *args, **kwargs):
     return np.asarray(apply(params, args, kwargs))
 
 
-def test_padding_changes_nothing(network, rng=np.random.default_rng(0)):
+def test_padding_changes_nothing(network):
+    rng = np.random.default_rng(0)
     module, params = network
     source, target = rows(rng, (5, 3), 5, 30), rng.integers(1, 30, (2, 4)).astype(np.int32)
     target[:, 0] = 0
@@ -52,7 +53,8 @@ def test_padding_changes_nothing(network, rng=np.random.default_rng(0)):
     np.testing.assert_allclose(padded[:2, :4], features(module, params, source, target), atol=2e-5)
 
 
-def test_packed_rows_equal_rows_of_their_own(network, rng=np.random.default_rng(1)):
+def test_packed_rows_equal_rows_of_their_own(network):
+    rng = np.random.default_rng(1)
     module, params = network
     sources, targets = (4, 2, 5), (3, 2, 4)
     source, target = rows(rng, sources, 5, 30), rows(rng, targets, 4, 30)
@@ -82,8 +84,9 @@ def test_packed_rows_equal_rows_of_their_own(network, rng=np.random.default_rng(
 
 
 @pytest.mark.parametrize("traced", (False, True), ids=("unrolled", "loop"))
-def test_steps_equal_teacher_forcing_on_branching_paths(network, traced, rng=np.random.default_rng(2)):
+def test_steps_equal_teacher_forcing_on_branching_paths(network, traced):
     """Hypotheses die and split at random; each step's features are those of the whole path, read from shared slots."""
+    rng = np.random.default_rng(2)
     module, params = network
     batch, beams, steps = 3, 4, 4
     source = rows(rng, (6, 2, 4), 6, 30)
@@ -150,7 +153,8 @@ def test_the_decoder_learns_from_a_zero_start():
     assert np.isfinite(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])).all()
 
 
-def test_logits_are_features_times_output_table(network, rng=np.random.default_rng(4)):
+def test_logits_are_features_times_output_table(network):
+    rng = np.random.default_rng(4)
     module, params = network
     source, target = rows(rng, (5, 3), 5, 30), rows(rng, (3, 2), 3, 30)
     table = np.asarray(module.apply({"params": params}, method="output_table"))

@@ -1,4 +1,4 @@
-"""The same weights give the same numbers in transformers: live where it is installed, from stored outputs everywhere."""
+"""The same weights give the same numbers in transformers: live where installed, stored outputs everywhere."""
 
 import functools
 

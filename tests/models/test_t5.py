@@ -30,7 +30,7 @@ def variables():
 
 
 def t5x_parameters():
-    """Names, shapes and logical axes of T5X's `network.Transformer` with CONFIG's sizes, written down from its source."""
+    """Names, shapes and logical axes of T5X's `network.Transformer` with CONFIG's sizes, read in its source."""
     attention = {
         **{f"{part}/kernel": ((8, 12), ("embed", "joined_kv")) for part in ("query", "key", "value")},
         "out/kernel": ((12, 8), ("joined_kv", "embed")),
