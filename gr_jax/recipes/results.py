@@ -58,7 +58,9 @@ def results_stage(
                 measured = evaluation.evaluate(run, qrels, MEASURES)
                 report.add(system, split, measured)
                 values.setdefault(split, {})[system] = dict(measured)
-        report.add_training(name, place.inputs["model"] / "metrics.jsonl")
+        curves = place.inputs["model"] / "metrics.jsonl"
+        if curves.stat().st_size:  # an untrained network, or a few steps, leave nothing to draw
+            report.add_training(name, curves)
         if splits:
             _look_inside(report, name, dataset, splits[-1], searcher, documents.load_docids(place.inputs["docids"]))
         report.save(place.folder)
