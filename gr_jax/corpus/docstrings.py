@@ -17,6 +17,7 @@ _ABBREVIATIONS = (
     "Fig.",
     "Sec.",
     "No.",
+    "vol.",
     "al.",
     "a.k.a.",
 )

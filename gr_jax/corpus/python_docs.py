@@ -20,7 +20,7 @@ from gr_jax.corpus.dataset import Dataset
 from gr_jax.corpus.docstrings import split_docstring
 from gr_jax.corpus.documents import Corpus, Document
 from gr_jax.corpus.python_names import Library
-from gr_jax.corpus.python_source import STDLIB, Definition, Module, find_modules, read_module
+from gr_jax.corpus.python_source import STDLIB, Definition, read_modules
 from gr_jax.corpus.queries import Queries
 from gr_jax.corpus.trec import Qrels
 from gr_jax.errors import InputError
@@ -59,12 +59,7 @@ def python_docs(packages: Sequence[str] = DEFAULT_PACKAGES, store: str | os.Path
     """
     if not packages:
         raise InputError("no packages to read", "Name at least one package.", value=packages)
-    modules: dict[str, Module] = {}
-    for package in dict.fromkeys(packages):
-        for name, file in find_modules(package):
-            module = read_module(name, file)
-            if module is not None:
-                modules[name] = module
+    modules = read_modules(dict.fromkeys(packages))
     entries, counts = _entries(sorted(Library(modules).public_definitions(), key=lambda item: item[0]))
     if not entries:
         raise InputError("nothing in these packages is documented", "Name other packages.", value=tuple(packages))
@@ -144,5 +139,9 @@ def _query_id(text: str) -> str:
 def _version(package: str) -> str:
     if package == STDLIB:
         return platform.python_version()
-    names = importlib.metadata.packages_distributions().get(package, [])
-    return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names))) or "unknown"
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        # A package of another name (orbax is of orbax-checkpoint), which takes longer to find.
+        names = importlib.metadata.packages_distributions().get(package, [])
+        return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names))) or "unknown"

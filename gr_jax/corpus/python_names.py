@@ -20,6 +20,9 @@ class Library:
         for module in modules.values():
             self._added.update(module.added)
         self._names: dict[tuple[str, str], str] = {}
+        for place, name in self._added:
+            if is_public(place) and not name.startswith("_") and "." not in name:
+                self._offer(place, name, f"{place}.{name}")
         for module in modules.values():
             if is_public(module.name):
                 self._name_definitions(module)

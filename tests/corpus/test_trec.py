@@ -19,7 +19,7 @@ qrels = st.dictionaries(ids, st.dictionaries(ids, st.integers(-2, 4), min_size=1
 # Few different scores, so that ties are common; neighbours in float64 that are one in float32; tiny and huge ones.
 scores = st.one_of(
     st.sampled_from([0.0, 1.0, 1.0 + 1e-12, -3.5, -3.5000000001, 1e-42, -1e-42, 1e30, -1e30]),
-    st.floats(-1e37, 1e37, width=32),
+    st.floats(-1e37, 1e37),
 )
 runs = st.dictionaries(ids, st.dictionaries(ids, scores, min_size=1, max_size=8), min_size=1, max_size=3).map(
     lambda results: Run({query_id: hits.items() for query_id, hits in results.items()})
