@@ -62,20 +62,20 @@ class Trie:
       edge_offsets: int32[nodes + 1]; edges edge_offsets[i] … edge_offsets[i + 1] leave node i. The root is node 0.
       first_row, end_row: int32[nodes]; the rows of the docids under a node. A docid that ends at the node is the first.
       rows: uint16 or uint32[num_docids, max_len], the docids, sorted.
-      lengths: int32[num_docids].
-      offsets: int32[num_docids + 1] and documents: int32[entries], as in `Docids`.
+      lengths: [num_docids], of the smallest unsigned type.
+      offsets: int32[num_docids + 1] and documents_of_rows: int32[entries], as `offsets` and `documents` of `Docids`.
       filter: what `restrict` allows; None: everything.
       levels: static facts of the states after 0, 1, … tokens.
       eos_id, vocab_size, num_documents: as in `Docids`.
     """
 
     edge_tokens: Int[Array, " edges"]
-    edge_offsets: Int[Array, nodes_plus_1]
+    edge_offsets: Int[Array, " nodes_plus_1"]
     first_row: Int[Array, " nodes"]
     end_row: Int[Array, " nodes"]
     rows: Int[Array, "num_docids max_len"]
     lengths: Int[Array, " num_docids"]
-    offsets: Int[Array, num_docids_plus_1]
+    offsets: Int[Array, " num_docids_plus_1"]
     documents_of_rows: Int[Array, " entries"]
     filter: Filter | None
     levels: tuple[Level, ...] = dataclasses.field(metadata={"static": True})
@@ -102,7 +102,7 @@ class Trie:
             first_row=jnp.asarray(arrays.first_row),
             end_row=jnp.asarray(arrays.end_row),
             rows=jnp.asarray(docids.tokens.astype(trie_arrays.token_type(docids.vocab_size))),
-            lengths=jnp.asarray(docids.lengths.astype(np.int32)),
+            lengths=jnp.asarray(docids.lengths.astype(np.min_scalar_type(docids.tokens.shape[1]))),
             offsets=jnp.asarray(docids.offsets.astype(np.int32)),
             documents_of_rows=jnp.asarray(docids.documents.astype(np.int32)),
             filter=None,

@@ -44,7 +44,7 @@ class Docids:
     vocab_size: int
     eos_id: int | None
     levels: tuple[tuple[int, int], ...] | None
-    offsets: Int[np.ndarray, num_docids_plus_1]
+    offsets: Int[np.ndarray, " num_docids_plus_1"]
     documents: Int[np.ndarray, " entries"]
     num_documents: int
     scheme: str
@@ -186,8 +186,9 @@ class Docids:
         return self.sequence(row) + ([] if self.eos_id is None else [self.eos_id])
 
     def name(self, row: int) -> str:
-        """A docid for the eye: codes counted from 0 within their level, joined by "-"."""
-        starts = [start for start, _ in self.levels] if self.levels else [0] * self.tokens.shape[1]
+        """A docid for the eye: codes counted from 0, within their level where there are levels, joined by "-"."""
+        first = int(self.meta.get("first_token", 0))
+        starts = [start for start, _ in self.levels] if self.levels else [first] * self.tokens.shape[1]
         return "-".join(str(token - start) for token, start in zip(self.sequence(row), starts, strict=False))
 
     def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "", gin: str = "") -> None:

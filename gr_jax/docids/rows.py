@@ -56,7 +56,7 @@ def sort_order(tokens: Int[np.ndarray, "n max_len"], then: Int[np.ndarray, " n"]
 
 def compare_neighbours(
     tokens: Int[np.ndarray, "n max_len"],
-) -> tuple[Int[np.ndarray, n_minus_1], Bool[np.ndarray, n_minus_1]]:
+) -> tuple[Int[np.ndarray, " n_minus_1"], Bool[np.ndarray, " n_minus_1"]]:
     """For each row but the first: how many leading tokens it shares with the row before, and whether it is larger."""
     n, width = tokens.shape
     shared = np.full(max(n - 1, 0), width, np.int32)

@@ -140,3 +140,8 @@ def test_schemes_are_configured_by_gin():
 def test_refuses(make, words):
     with pytest.raises(InputError, match=words):
         make()
+
+
+def test_names_for_the_eye():
+    assert [naive_numeric(120).name(row) for row in (0, 2, 3)] == ["0", "1-0", "1-0-0"]
+    assert [atomic(12).name(row) for row in (0, 11)] == ["0", "11"]
