@@ -25,7 +25,7 @@ from gr_jax.corpus.documents import Corpus, Document
 from gr_jax.errors import InputError
 from gr_jax.text.questions import ask
 from gr_jax.text.sentences import is_unspaced, split_sentences, word_spans
-from gr_jax.text.transforms import get_transform
+from gr_jax.text.transforms import get_transform, split_identifiers
 
 STORE_KIND = "pseudo_queries"
 DEFAULT_KINDS: Mapping[str, int] = {"title": 1, "sentence": 4, "span": 4, "cloze": 8}
@@ -139,22 +139,37 @@ def pseudo_queries(
     )
 
 
-class _Source:
-    """A document's parts, cut once for all kinds."""
-
-    def __init__(self, document: Document):
-        self.title = " ".join(document.title.split())
-        self.text = document.text
-        self.sentences = split_sentences(document.text)
-        self.unspaced = is_unspaced(document.text)
-        # "jax.numpy.sort" names an object; a question does not say it.
-        self.topic = "" if _IDENTIFIER.fullmatch(self.title) else _PARENTHESES.sub("", self.title).strip()
-
-
 _IDENTIFIER = re.compile(r"\S*[._/]\S*")
 _PARENTHESES = re.compile(r"\s*[(（][^()（）]*[)）]")
 _EDGES = ' ,;:.()[]"“”、。「」（）'
 _ENGLISH = re.compile(r"\b(?:the|of|and|to|in|is|a|for|was|by|are|with|or|on|an|be)\b", re.IGNORECASE)
+_SYMBOL = re.compile(r"[^\w\s]|_")
+
+
+class _Source:
+    """A document's parts, cut once for all kinds.
+
+    Attributes:
+      title: on one line.
+      topic: the title as one would say it in a question: without parentheses, "stepped schedule" for the name of an
+        object ("optax.stepped_schedule").
+      sentences: of the text; those that are code or tables only where there is nothing else.
+      text: the same in one string.
+      unspaced, english: how it is written.
+    """
+
+    def __init__(self, document: Document):
+        self.title = " ".join(document.title.split())
+        topic = _PARENTHESES.sub("", self.title).strip()
+        if _IDENTIFIER.fullmatch(topic):
+            topic = split_identifiers(re.split(r"[./]", topic.rstrip("./"))[-1]).strip()
+        self.topic = topic
+        self.unspaced = is_unspaced(document.text)
+        sentences = split_sentences(document.text)
+        prose = [sentence for sentence in sentences if 5 * len(_SYMBOL.findall(sentence)) <= len(sentence)]
+        self.sentences = prose or sentences
+        self.text = ("" if self.unspaced else " ").join(self.sentences)
+        self.english = not self.unspaced and 10 * len(_ENGLISH.findall(self.text)) >= self.text.count(" ")
 
 
 def _generator(seed: int, kind: str, document: Document) -> random.Random:
@@ -203,16 +218,15 @@ def _spans(source: _Source, generator: random.Random) -> Iterator[str]:
 
 
 def _clozes(source: _Source, generator: random.Random) -> Iterator[str]:
-    sentences = [sentence for sentence in source.sentences if len(sentence) >= 15]
+    sentences = [sentence for sentence in source.sentences if len(sentence) >= (8 if source.unspaced else 15)]
     if not sentences:
         return
     weights = [min(len(sentence), 250) for sentence in sentences]
-    english = not source.unspaced and 10 * len(_ENGLISH.findall(source.text)) >= source.text.count(" ")
     while True:
         sentence = generator.choices(sentences, weights)[0]
         if source.unspaced:
             yield _ask_unspaced(sentence, generator)
-        elif english:
+        elif source.english:
             yield ask(sentence, source.topic, generator) or ""
         else:
             yield _leave_gap(sentence, generator)

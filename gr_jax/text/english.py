@@ -56,14 +56,14 @@ KINDS = frozenset(
 )
 
 _PAST = """
-became become began begin bought buy brought bring built build broke break came come caught catch chose choose cut cut
-dealt deal drew draw drove drive fell fall felt feel fought fight found find flew fly forbade forbid forgot forget
-froze freeze gave give got get grew grow heard hear held hold hit hit kept keep knew know laid lay led lead left leave
-lent lend let let lost lose made make meant mean met meet paid pay put put ran run read read rode ride rose rise said
-say sang sing sank sink sat sit saw see sent send set set shook shake shot shoot showed show slept sleep sold sell
-sought seek spent spend split split spoke speak spread spread stood stand stole steal struck strike swam swim swore
-swear taught teach thought think threw throw told tell took take understood understand went go withdrew withdraw won
-win wore wear wrote write arose arise fled flee bore bear beat beat lit light
+cost cost became become began begin bought buy brought bring built build broke break came come caught catch chose
+choose cut cut dealt deal drew draw drove drive fell fall felt feel fought fight found find flew fly forbade forbid
+forgot forget froze freeze gave give got get grew grow heard hear held hold hit hit kept keep knew know laid lay led
+lead left leave lent lend let let lost lose made make meant mean met meet paid pay put put ran run read read rode ride
+rose rise said say sang sing sank sink sat sit saw see sent send set set shook shake shot shoot showed show slept
+sleep sold sell sought seek spent spend split split spoke speak spread spread stood stand stole steal struck strike
+swam swim swore swear taught teach thought think threw throw told tell took take understood understand went go
+withdrew withdraw won win wore wear wrote write arose arise fled flee bore bear beat beat lit light
 """.split()
 _PRESENT = """
 contains contain includes include provides provide uses use consists consist comes come becomes become takes take

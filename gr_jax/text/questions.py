@@ -19,7 +19,7 @@ _YEAR = re.compile(r"1[0-9]{3}s?|20[0-4][0-9]s?")
 _NUMBER = re.compile(r"\d[\d,.]*(?:st|nd|rd|th)?")
 _BREAKS = frozenset(';:()—–[]"“”,.?!')
 _BREAKING_WORDS = frozenset("which who while but although because whereas when where though if and that".split())
-_MIN_CONTENT_WORDS = 3
+_MIN_CONTENT_WORDS, _MAX_WORDS = 2, 19
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +178,9 @@ def find_answers(words: list[str]) -> list[Answer]:
             while start and (words[start - 1].lower() in english.MONTHS or _NUMBER.fullmatch(words[start - 1])):
                 start -= 1
             start -= bool(start) and words[start - 1].lower() in english.PREPOSITIONS
-            answers.append(Answer(start, end, "when" if word[0].isalpha() or place % 2 else "what year"))
+            answers.append(Answer(start, end, "when"))
+            if start < place and word[0].isdigit():
+                answers.append(Answer(start, end, "what year"))
         elif word in "$€£":
             end = min(place + 3, len(words))
             answers.append(Answer(place, end, "how much"))
@@ -230,8 +232,11 @@ def _name_answer(words: list[str], start: int, end: int, before: str) -> Answer:
 def _continues_name(words: list[str], place: int) -> bool:
     if words[place][0].isupper():
         return True
-    joins = words[place].lower() in ("of", "the", "de", "van", "von")
-    return joins and place + 1 < len(words) and (words[place + 1][0].isupper() or words[place + 1] == "the")
+    if words[place : place + 2] == ["of", "the"]:
+        place += 1
+    elif words[place].lower() not in ("of", "de", "van", "von"):
+        return False
+    return place + 1 < len(words) and words[place + 1][0].isupper()
 
 
 def _is_person(words: list[str]) -> bool:
@@ -254,7 +259,7 @@ def _ask_window(words: list[str], rng: random.Random) -> list[str]:
     left = rng.randint(0, min(width, answer.start))
     right = min(width - left, len(words) - answer.end)
     left = min(width - right, answer.start)
-    before, after = words[answer.start - left : answer.start], words[answer.end : answer.end + right]
+    before, after = words[answer.start - left : answer.start], _trim(words[answer.end : answer.end + right])
     if rng.random() < 0.3:
         return [*before, answer.question, *after]
     return [answer.question, *before, *after]
@@ -263,18 +268,17 @@ def _ask_window(words: list[str], rng: random.Random) -> list[str]:
 def _thin(words: list[str], rng: random.Random) -> list[str]:
     """Cut to a question's length, less a few words: people ask with fewer words than texts have, and with others."""
     little, other = rng.choice(((0.0, 0.0), (0.1, 0.1), (0.35, 0.1)))
-    tail = [
-        word
-        for word in _trim(words[1:19])
-        if rng.random() >= (little if word.lower() in english.LITTLE_WORDS else other)
-    ]
+    tail = words[1:] if len(words) <= _MAX_WORDS else _trim(words[1:_MAX_WORDS])
+    rates = (little if word.lower() in english.LITTLE_WORDS else other for word in tail)
+    tail = [word for word, rate in zip(tail, rates, strict=True) if rng.random() >= rate]
     return [words[0], *tail]
 
 
 def _write(words: list[str], topic: str, rng: random.Random) -> str:
     """Says the topic where it is missing, and writes as people do: with a question mark, or all small and without."""
     question = " ".join(words)
-    if topic and rng.random() < 0.5:
+    # A question of hardly any content is about everything.
+    if topic and (rng.random() < 0.5 or _num_content_words(words) <= _MIN_CONTENT_WORDS):
         known = set(question.lower().split())
         if not any(word in known for word in topic.lower().split() if word not in english.STOP_WORDS):
             joint = rng.choice(("in", "of", "for", ""))
