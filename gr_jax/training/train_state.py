@@ -228,7 +228,7 @@ class Trainer:
             scale = 1 / jnp.where(weight == 0, 1, weight)
             gradients = {path: value * scale.astype(value.dtype) for path, value in gradients.items()}
             one = jnp.float32(1)
-            metrics["gradient_norm"] = (optax.global_norm(gradients), one)
+            metrics["gradient_norm"] = (optax.tree.norm(gradients), one)
             metrics["learning_rate"] = (self.optimizer.schedule(state.step), one)
             changes, opt_state = self.transformation.update(gradients, state.opt_state, state.params)
             params = optax.apply_updates(state.params, changes)

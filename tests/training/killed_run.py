@@ -1,0 +1,70 @@
+"""One training run, as a process that can be killed: `python killed_run.py MODEL_DIR RESULT.npz SECONDS_PER_BATCH`.
+
+Prints the number of every batch it takes, so that whoever kills it knows where it is.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+from gr_jax.training.batches import make_batches
+from gr_jax.training.loop import EarlyStopping, train
+from gr_jax.training.optimizers import Schedule, adamw
+from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.train_state import flatten
+from tests.training.toy import ToyModel, toy_store
+
+STEPS = 40
+
+
+class Slow:
+    """Batches that take a while and say so."""
+
+    def __init__(self, batches, seconds):
+        self.settings, self.input_shapes = batches.settings, batches.input_shapes
+        self._batches, self._seconds = batches, seconds
+
+    def __iter__(self):
+        iterator, seconds = iter(self._batches), self._seconds
+
+        class Iterator:
+            def __next__(self):
+                time.sleep(seconds)
+                batch = next(iterator)
+                print("batch", iterator.get_state()["position"], flush=True)
+                return batch
+
+            get_state, set_state = iterator.get_state, iterator.set_state
+
+        return Iterator()
+
+
+def evaluate(params, step):
+    """Of the parameters, so that an evaluation of others would choose others."""
+    return {"dev/norm": -float(sum(np.square(value).sum() for value in flatten(params).values()))}
+
+
+def main(model_dir, result_file, seconds):
+    rates = {"query": 1, "document": 1, "pseudo": 3}
+    batches = make_batches(toy_store(), batch_size=8, lengths={"inputs": 32, "targets": 8}, rates=rates, seed=3)
+    result = train(
+        ToyModel(dropout=0.3),
+        Slow(batches, float(seconds)),
+        steps=STEPS,
+        optimizer=adamw(Schedule(1e-2, warmup_steps=5, decay="linear", total_steps=STEPS)),
+        model_dir=model_dir,
+        mesh=make_mesh(1, 1),
+        microbatches=2,
+        evaluate=evaluate,
+        eval_every=8,
+        early_stopping=EarlyStopping("dev/norm"),
+        checkpoint_every=5,
+        log_every=1,
+        seed=4,
+    )
+    np.savez(result_file, step=result.step, last_step=result.last_step, **flatten(result.params))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

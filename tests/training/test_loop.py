@@ -1,0 +1,249 @@
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gr_jax.errors import InputError
+from gr_jax.training import checkpoints
+from gr_jax.training.batches import make_batches
+from gr_jax.training.loop import EarlyStopping, train
+from gr_jax.training.metric_writers import read_metrics
+from gr_jax.training.optimizers import Schedule, adamw
+from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.train_state import flatten
+from tests.training.toy import ToyModel, toy_store
+
+
+def run(folder=None, *, steps=12, **kwargs):
+    batches = kwargs.pop("batches", None) or make_batches(
+        toy_store(), batch_size=8, lengths={"inputs": 32, "targets": 8}
+    )
+    arguments = {
+        "optimizer": adamw(Schedule(1e-2, warmup_steps=4)),
+        "mesh": make_mesh(1, 1),
+        "checkpoint_every": 3,
+        "log_every": 1,
+    }
+    return train(kwargs.pop("model", ToyModel()), batches, steps=steps, model_dir=folder, **{**arguments, **kwargs})
+
+
+def same(left, right):
+    left, right = flatten(left.params), flatten(right.params)
+    return left.keys() == right.keys() and all(np.array_equal(left[path], right[path]) for path in left)
+
+
+def different(left, right):
+    return not same(left, right)
+
+
+class Killed(Exception):
+    pass
+
+
+class Dying:
+    """Batches during the n-th of which the process dies."""
+
+    def __init__(self, batches, after):
+        self.settings, self.input_shapes = batches.settings, batches.input_shapes
+        self._batches, self._after = batches, after
+
+    def __iter__(self):
+        iterator, after = iter(self._batches), self._after
+
+        class Iterator:
+            seen = 0
+
+            def __next__(self):
+                if self.seen == after:
+                    raise Killed
+                self.seen += 1
+                return next(iterator)
+
+            get_state, set_state = iterator.get_state, iterator.set_state
+
+        return Iterator()
+
+
+def batches_of():
+    return make_batches(toy_store(), batch_size=8, lengths={"inputs": 32, "targets": 8})
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return run(steps=12)
+
+
+def test_it_learns(tmp_path):
+    result = run(tmp_path, steps=300, optimizer=adamw(3e-2), model=ToyModel(dropout=0.0), checkpoint_every=0)
+    records = read_metrics(tmp_path / "metrics.jsonl")
+    assert [record["step"] for record in records] == list(range(1, 301))
+    assert records[-1]["train/loss"] < 0.2 * records[0]["train/loss"]
+    assert records[-1]["train/accuracy"] > 0.9
+    assert result.step == result.last_step == 300
+    assert checkpoints.steps(tmp_path / "checkpoints") == [300]
+
+
+@pytest.mark.parametrize("deaths", [[5], [0, 1, 4], [2, 2, 2, 2], [11]])
+def test_dying_anywhere_does_not_change_the_result(tmp_path, whole, deaths):
+    for after in deaths:
+        with pytest.raises(Killed):
+            run(tmp_path, batches=Dying(batches_of(), after))
+    assert same(run(tmp_path), whole)
+    assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == list(range(1, 13))
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path, whole):
+    run(tmp_path)
+    again = run(tmp_path, batches=Dying(batches_of(), 0))  # would die if it looked at a single batch
+    assert same(again, whole) and again.last_step == 12
+
+
+def test_a_finished_run_can_go_on(tmp_path):
+    run(tmp_path, steps=6)
+    assert same(run(tmp_path, steps=12), run(steps=12))
+
+
+def test_training_goes_on_on_another_mesh(tmp_path, whole):
+    run(tmp_path, steps=6)
+    moved = run(tmp_path, steps=12, mesh=make_mesh(2, 4))
+    for path, value in flatten(whole.params).items():
+        np.testing.assert_allclose(flatten(moved.params)[path], value, atol=1e-3)
+
+
+def scripted(values, seen=None):
+    """An evaluation that returns the next of these values, whatever the parameters are."""
+    by_step = dict(values)
+
+    def evaluate(params, step):
+        if seen is not None:
+            seen[step] = jax.tree.map(np.array, params)
+        return {"dev/hits": by_step[step]}
+
+    return evaluate
+
+
+STORY = [(2, 0.1), (4, 0.5), (6, 0.4), (8, 0.5), (10, 0.3), (12, 0.2)]
+
+
+@pytest.mark.parametrize("with_folder", [True, False])
+@pytest.mark.parametrize("mode, best", [("max", 4), ("min", 2)])
+def test_the_best_parameters_are_kept(tmp_path, with_folder, mode, best):
+    seen = {}
+    result = run(
+        tmp_path if with_folder else None,
+        evaluate=scripted(STORY, seen),
+        eval_every=2,
+        early_stopping=EarlyStopping("dev/hits", mode=mode),
+        keep_checkpoints=1,
+    )
+    assert (result.step, result.last_step, result.stopped_early) == (best, 12, False)
+    assert result.history == [{"step": step, "dev/hits": value} for step, value in STORY]
+    for path, value in flatten(seen[best]).items():
+        np.testing.assert_array_equal(flatten(result.params)[path], value)
+    if with_folder:
+        assert checkpoints.steps(tmp_path / "checkpoints") == [best, 12]
+
+
+def test_it_stops_early_and_stays_stopped(tmp_path):
+    arguments = dict(evaluate=scripted(STORY), eval_every=2, early_stopping=EarlyStopping("dev/hits", patience=2))
+    result = run(tmp_path, **arguments)
+    assert (result.step, result.last_step, result.stopped_early) == (4, 8, True)
+    again = run(tmp_path, batches=Dying(batches_of(), 0), **arguments)
+    assert same(result, again) and again.last_step == 8
+
+
+@pytest.mark.parametrize("after", [1, 5, 7])
+def test_dying_keeps_what_dev_said(tmp_path, after):
+    arguments = dict(evaluate=scripted(STORY), eval_every=2, early_stopping=EarlyStopping("dev/hits", patience=3))
+    expected = run(None, **arguments)
+    with pytest.raises(Killed):
+        run(tmp_path, batches=Dying(batches_of(), after), **arguments)
+    result = run(tmp_path, **arguments)
+    assert same(result, expected) and result.history == expected.history and result.step == 4
+
+
+def test_without_early_stopping_the_last_parameters_are_returned(tmp_path, whole):
+    result = run(tmp_path, evaluate=scripted(STORY), eval_every=4)
+    assert same(result, whole) and result.step == 12
+    assert [record["step"] for record in result.history] == [4, 8, 12]
+    logged = [record for record in read_metrics(tmp_path / "metrics.jsonl") if "dev/hits" in record]
+    assert [record["dev/hits"] for record in logged] == [0.5, 0.5, 0.2]
+
+
+def test_evaluation_before_the_first_step():
+    result = run(evaluate=scripted([(0, 0.9), *STORY]), early_stopping=EarlyStopping("dev/hits"), evaluate_first=True)
+    assert result.step == 0 and result.last_step == 12
+    assert same(result, run(steps=0))
+
+
+def test_a_misspelt_metric_is_refused():
+    with pytest.raises(InputError, match="dev/hits"):
+        run(evaluate=scripted(STORY), eval_every=2, early_stopping=EarlyStopping("dev/hit"))
+
+
+def test_training_ends_with_the_data():
+    batches = make_batches(toy_store(), batch_size=8, lengths={"inputs": 32, "targets": 8}, epochs=1)
+    result = run(steps=1000, batches=batches)
+    assert result.last_step == len(list(batches)) < 20
+
+
+def test_initial_parameters_are_where_it_begins():
+    given = {"wi": np.full((16, 32), 0.5, np.float32)}
+    start = run(steps=0, initial_params=given)
+    assert (flatten(start.params)["wi"] == 0.5).all()
+    assert different(run(steps=2, initial_params=given), run(steps=2))
+    assert (given["wi"] == 0.5).all()
+
+
+def test_seeds_matter(whole):
+    assert same(run(), whole)
+    assert different(run(seed=1), whole)
+
+
+def test_what_is_not_finite_stops_training_before_it_is_saved(tmp_path):
+    class Diverging(ToyModel):
+        def loss_fn(self, params, batch, dropout_rng):
+            loss, metrics = super().loss_fn(params, batch, dropout_rng)
+            moved = jnp.abs(params["wi"]).sum()  # about 5 more every step
+            return loss + jnp.where(moved > 20, jnp.nan, 0.0), metrics
+
+    given = {"wi": np.zeros((16, 32))}
+    with pytest.raises(FloatingPointError, match=r"step \d+: loss nan.*learning rate"):
+        run(tmp_path, steps=500, model=Diverging(), checkpoint_every=1, optimizer=adamw(1e-2), initial_params=given)
+    last = checkpoints.steps(tmp_path / "checkpoints")[-1]
+    params = flatten(checkpoints.load_params(checkpoints.path_of(tmp_path / "checkpoints", last)))
+    assert all(np.isfinite(value).all() for value in params.values())
+
+
+@pytest.mark.parametrize("change", [{"microbatches": 3}, {"mesh": make_mesh(3, 1)}])
+def test_batches_must_be_divisible(change):
+    with pytest.raises(InputError, match="batch of 8 rows cannot be split"):
+        run(**change)
+
+
+def test_progress_is_shown(capsys):
+    run(progress=True)
+    assert "Training: 12/12" in (shown := capsys.readouterr().err)
+    assert "loss " in shown and "examples/s" in shown
+
+
+def test_metrics_are_means_by_weight(tmp_path):
+    """Two steps' worth of losses, averaged by their weights and not by step."""
+    run(tmp_path / "each", steps=4, log_every=1, checkpoint_every=0)
+    run(tmp_path / "pairs", steps=4, log_every=4, checkpoint_every=0)
+    each = read_metrics(tmp_path / "each" / "metrics.jsonl")
+    (pooled,) = read_metrics(tmp_path / "pairs" / "metrics.jsonl")
+    weights = [record["train/weight_sum"] for record in each]
+    expected = np.average([record["train/loss"] for record in each], weights=weights)
+    assert len(set(weights)) > 1
+    np.testing.assert_allclose(pooled["train/loss"], expected, rtol=1e-6)
+
+
+def test_a_torn_last_line_of_metrics_is_dropped(tmp_path):
+    run(tmp_path, steps=3)
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": 4, "train/loss": 1.0})[:-3])
+    run(tmp_path, steps=6)
+    assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == list(range(1, 7))
