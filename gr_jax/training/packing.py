@@ -111,7 +111,9 @@ def arrange(
             target = (number, slice(written, written + len(targets)))
             batch["encoder_input_tokens"][source] = inputs
             batch["decoder_target_tokens"][target] = targets
-            batch["decoder_input_tokens"][number, written + 1 : written + len(targets)] = targets[:-1]
+            # As in T5X, a row of its own goes on with its last token, where the weight is 0; a segment must not.
+            shifted = targets[: len(targets) - packed][: target_length - written - 1]
+            batch["decoder_input_tokens"][number, written + 1 : written + 1 + len(shifted)] = shifted
             batch["decoder_loss_weights"][target] = 1
             if packed:
                 batch["encoder_segment_ids"][source] = segment

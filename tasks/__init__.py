@@ -1,0 +1,17 @@
+"""seqio Tasks and Mixtures. They call the feature functions of `gr_jax.training.features`, as `write_token_store` does,
+so tokens are byte for byte the same with seqio and without it.
+"""
+
+from gr_jax.errors import InputError
+
+try:
+    import seqio as _seqio  # noqa: F401
+except ImportError as error:
+    raise InputError(
+        "tasks need the package seqio",
+        "Run pip install 'gr_jax[data]', or tokenise without it: gr_jax.training.write_token_store.",
+    ) from error
+
+from tasks.pairs import add_pairs_mixture as add_pairs_mixture
+from tasks.pairs import add_pairs_task as add_pairs_task
+from tasks.pairs import write_token_store_from_task as write_token_store_from_task
