@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import sys
+import tokenize
 from collections.abc import Callable, Sequence
 
 import gin
@@ -34,12 +36,17 @@ def read_gin() -> None:
             raise InputError("no such gin file", f"Name one of: {known}; or a file of your own.", file=name)
     try:
         gin.parse_config_files_and_bindings(_GIN_FILE.value, _GIN_BINDINGS.value)
-    except (ValueError, SyntaxError, TypeError, KeyError, OSError) as error:
+    except (ValueError, SyntaxError, TypeError, KeyError, OSError, tokenize.TokenError) as error:
         raise InputError(
             f"the configuration cannot be read: {_first_line(error)}",
             "Correct that name or value; every file of gin_configs/ lists in its head what it takes.",
             file=", ".join([*_GIN_FILE.value, *(f"--gin.{b}" for b in _GIN_BINDINGS.value)]),
         ) from error
+    config = gin.config_str()
+    for name in re.findall(r"^(\w+) = ", config, re.MULTILINE):  # gin itself takes any name for a macro's
+        if not re.search(rf"%{name}\b", config):
+            used = ", ".join(sorted({*re.findall(r"%([A-Z]\w*)", config)}))
+            raise InputError("nothing uses the macro of this name", f"Correct it; these are used: {used}.", value=name)
 
 
 def run(main: Callable[[], None]) -> None:
@@ -69,9 +76,8 @@ def run(main: Callable[[], None]) -> None:
 
 
 def _is_gin(error: Exception) -> bool:
-    """Whether gin raised it: it says so in the message (it has no exception classes of its own)."""
-    text = str(error)
-    return any(word in text for word in ("gin", "REQUIRED", "Required bindings", "%", "In call to configurable"))
+    """Whether gin raised it for want of a value: it has no exception classes of its own, only these words."""
+    return any(words in str(error) for words in ("Required bindings for", "No values supplied by Gin or caller"))
 
 
 def _first_line(error: Exception) -> str:

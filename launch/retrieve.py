@@ -22,7 +22,7 @@ _TAG = flags.DEFINE_string("tag", "gr_jax", "Name of the run, its last column.")
 
 def main() -> None:
     searcher = gr_jax.load(_INDEX.value)
-    queries = corpus.read_queries(_QUERIES.value)
+    queries = corpus.Queries.load(_QUERIES.value)
     if _QRELS.value:
         queries = queries.select(list(corpus.Qrels.load(_QRELS.value)))
     run = retrievers.retrieve_run(searcher.retriever, queries, searcher.corpus, k=_K.value, progress=True)

@@ -131,6 +131,29 @@ class Docids:
         rows.check_prefixes(result.tokens, result.lengths, result.eos_id)
         return result
 
+    def for_documents(self, owner: Int[np.ndarray, " parts"], num_documents: int) -> Docids:
+        """Docids of documents from docids of their parts: what named part i now names document owner[i].
+
+        A document with several parts has several docids; each part must have had its own.
+
+        Args:
+          owner: for each of the `num_documents` parts that this names, its document.
+          num_documents: documents of the corpus.
+
+        Raises:
+          InputError: another number of parts, or a document that is not there.
+        """
+        owner = np.asarray(owner)
+        if owner.shape != (self.num_documents,):
+            raise InputError(
+                f"{owner.shape} owners for {self.num_documents} parts",
+                "Give one document for each part.",
+                value=owner.shape,
+            )
+        if owner.min() < 0 or owner.max() >= num_documents:
+            raise InputError("a part of a document that is not there", f"Number documents below {num_documents}.")
+        return dataclasses.replace(self, documents=owner[self.documents].astype(np.int32), num_documents=num_documents)
+
     def __len__(self) -> int:
         return len(self.tokens)
 

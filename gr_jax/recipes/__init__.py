@@ -1,7 +1,7 @@
 """Recipes: a system's stages in order, each a folder, finished ones skipped.
 
-    searcher = recipes.dsi("my_beir_folder", "runs/mine")
-    searcher.search("a question", k=5)
+searcher = recipes.dsi("my_beir_folder", "runs/mine")
+searcher.search("a question", k=5)
 """
 
 from gr_jax.recipes.dsi import dsi as dsi

@@ -1,22 +1,26 @@
-"""The stages that look at documents only, and so are shared by every system: corpus, vectors, docids, pseudo-queries."""
+"""The stages that see documents only, shared by every system: corpus, vectors, docids, pseudo-queries."""
 
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
-from gr_jax import storage
+from gr_jax import storage, text
 from gr_jax.docids import pseudo_queries as pseudo_queries_lib
 from gr_jax.errors import InputError
 from gr_jax.models import lsa
 from gr_jax.recipes.settings import Identifiers, PseudoQueries, Vectors
 from gr_jax.recipes.sources import Source
 from gr_jax.recipes.stages import Stage, Workplace
+from gr_jax.text.sentences import split_sentences
 
 LSA_DIMENSION = 128
+# Words; what is shorter is a heading or a remnant, and its vector says nothing.
+SHORTEST_SENTENCE = 4
 
 
 def corpus_stage(source: Source) -> Stage:
@@ -58,7 +62,7 @@ def pretrained_folder(name: str) -> pathlib.Path:
 
 
 def vectors_stage(corpus: Stage, vectors: Vectors) -> Stage:
-    """Document vectors, float32 [documents, d], unit rows."""
+    """Vectors of documents or their passages, float32 [n, d], unit rows; `owner.npy` says whose each is."""
     from gr_jax.interop import huggingface
 
     name = vectors.encoder
@@ -67,21 +71,43 @@ def vectors_stage(corpus: Stage, vectors: Vectors) -> Stage:
     config = vectors.as_config() | {"encoder": name}
 
     def make(place: Workplace) -> None:
-        texts = load_dataset(place.inputs["corpus"]).document_texts()
+        texts, owner = passages(load_dataset(place.inputs["corpus"]), vectors)
+        np.save(place.folder / "owner.npy", owner)
         if name == "lsa":
             array = lsa.latent_semantic_vectors(texts, dimension=LSA_DIMENSION)
         else:
             encoder = huggingface.load_sentence_encoder(pretrained_folder(name))
             array = encoder.encode(texts, max_length=vectors.max_length, progress=True)
         np.save(place.folder / "vectors.npy", array)
-        place.meta.update({"documents": len(array), "dimension": array.shape[1]})
+        place.meta.update({"vectors": len(array), "dimension": array.shape[1]})
 
     return Stage("vectors", config, (corpus,), make, shared=True)
+
+
+def passages(dataset: corpus_lib.Dataset, settings: Vectors) -> tuple[Sequence[str], np.ndarray]:
+    """The texts that get a vector and a docid each, and the document that each belongs to, int32 [n], ascending."""
+    whole = dataset.document_texts()
+    if settings.passages == "document":
+        return whole, np.arange(len(whole), dtype=np.int32)
+    rewrite = text.TRANSFORMS[dataset.transform]
+    texts, owner = [], []
+    for index, document in enumerate(dataset.corpus):
+        sentences = [s for s in split_sentences(document.text) if len(s.split()) >= SHORTEST_SENTENCE]
+        parts = [rewrite(f"{document.title} {s}") for s in sentences[: settings.most_sentences]]
+        chosen = [whole[index], *(parts if len(parts) > 1 else ())]
+        texts += chosen
+        owner += [index] * len(chosen)
+    return texts, np.asarray(owner, np.int32)
 
 
 def load_vectors(folder) -> np.ndarray:
     """The array of a finished vectors stage, memory-mapped."""
     return storage.load_array(folder / "vectors.npy", mmap=True)
+
+
+def load_owner(folder) -> np.ndarray:
+    """Whose each vector of a finished vectors stage is."""
+    return storage.load_array(folder / "owner.npy")
 
 
 def docids_stage(corpus: Stage, vectors: Stage, identifiers: Identifiers) -> Stage:
@@ -90,7 +116,9 @@ def docids_stage(corpus: Stage, vectors: Stage, identifiers: Identifiers) -> Sta
 
     def make(place: Workplace) -> None:
         num_documents = len(load_dataset(place.inputs["corpus"]).corpus)
+        owner = np.arange(num_documents)
         if clustered:
+            owner = load_owner(place.inputs["vectors"])
             docids = docids_lib.hierarchical_kmeans(
                 np.asarray(load_vectors(place.inputs["vectors"])),
                 branching=identifiers.branching,
@@ -102,6 +130,8 @@ def docids_stage(corpus: Stage, vectors: Stage, identifiers: Identifiers) -> Sta
             docids = docids_lib.atomic(num_documents)
         else:
             docids = docids_lib.naive_numeric(num_documents)
+        docids.save(place.folder / "of_vectors")
+        docids = docids.for_documents(owner, num_documents)
         docids.save(place.folder / "docids")
         place.meta.update({"statistics": docids_lib.statistics(docids)})
 
@@ -110,8 +140,13 @@ def docids_stage(corpus: Stage, vectors: Stage, identifiers: Identifiers) -> Sta
 
 
 def load_docids(folder) -> docids_lib.Docids:
-    """The docids of a finished docids stage."""
+    """The docids of the documents, of a finished docids stage."""
     return docids_lib.Docids.load(folder / "docids")
+
+
+def load_docids_of_vectors(folder) -> docids_lib.Docids:
+    """The same docids, each for the vector that it was made from instead of that vector's document."""
+    return docids_lib.Docids.load(folder / "of_vectors")
 
 
 def pseudo_queries_stage(corpus: Stage, settings: PseudoQueries) -> Stage:

@@ -34,7 +34,7 @@ def dsi_stages(
     docids = documents.docids_stage(corpus, embedded, identifiers)
     made = documents.pseudo_queries_stage(corpus, pseudo_queries)
     vocabulary = examples.vocabulary_stage(corpus, network)
-    rows = examples.examples_stage(corpus, docids, made, vocabulary, training)
+    rows = examples.examples_stage(corpus, embedded, docids, made, vocabulary, vectors, training)
     model = learning.model_stage(corpus, embedded, docids, vocabulary, rows, network, training, decoding)
     built = learning.index_stage(corpus, docids, vocabulary, model, decoding)
     provenance = {

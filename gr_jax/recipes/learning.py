@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
 from gr_jax import evaluation, models, retrievers
-from gr_jax import corpus as corpus_lib
 from gr_jax.models import network_folder
 from gr_jax.recipes import documents, examples, networks
 from gr_jax.recipes.settings import Decoding, Network
@@ -48,7 +48,8 @@ def model_stage(
         words = examples.load_vocabulary(place.inputs["vocabulary"])
         module, pretrained = networks.make_network(network, words.size, ids)
         document_vectors = np.asarray(documents.load_vectors(place.inputs["vectors"]))
-        params = networks.initial_parameters(module, network, pretrained, ids, document_vectors, settings.seed)
+        named = documents.load_docids_of_vectors(place.inputs["docids"])
+        params = networks.initial_parameters(module, network, pretrained, named, document_vectors, settings.seed)
         if settings.steps:
             params = _train(place, module, ids, words, params)
         network_folder.save_network(place.folder, module, params)
@@ -58,7 +59,9 @@ def model_stage(
         else:
             (place.folder / "metrics.jsonl").write_text("")
 
-    def _train(place: Workplace, module: models.EncoderDecoder, ids: docids_lib.Docids, words: Any, params: dict) -> Any:
+    def _train(
+        place: Workplace, module: models.EncoderDecoder, ids: docids_lib.Docids, words: Any, params: dict
+    ) -> Any:
         store = TokenStore.load(place.inputs["examples"] / "tokens")
         rates = {kind: rate for kind, rate in settings.rates.items() if rate and store.counts().get(kind)}
         batches = make_batches(
@@ -102,7 +105,7 @@ def model_stage(
             checkpoint_every=settings.checkpoint_every,
             progress=True,
         )
-        place.meta.update({"step": result.step, "last_step": result.last_step, "dev": result.history[-1:] })
+        place.meta.update({"step": result.step, "last_step": result.last_step, "dev": result.history[-1:]})
         return result.params
 
     inputs = (corpus, vectors, docids, vocabulary, token_rows)
@@ -155,10 +158,11 @@ def index_stage(corpus: Stage, docids: Stage, vocabulary: Stage, model: Stage, d
 def _optimizer(settings: TrainingSettings) -> Optimizer:
     decay = settings.schedule
     schedule = Schedule(
-        settings.learning_rate, min(settings.warmup_steps, settings.steps // 2), decay, settings.steps if decay == "linear" else None
+        settings.learning_rate,
+        min(settings.warmup_steps, settings.steps // 2),
+        decay,
+        settings.steps if decay == "linear" else None,
     )
     if settings.optimizer == "adafactor":
         return adafactor(schedule, clip=settings.clip, multipliers=settings.multipliers)
-    return adamw(
-        schedule, weight_decay=settings.weight_decay, clip=settings.clip, multipliers=settings.multipliers
-    )
+    return adamw(schedule, weight_decay=settings.weight_decay, clip=settings.clip, multipliers=settings.multipliers)

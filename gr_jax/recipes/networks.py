@@ -84,7 +84,9 @@ def initial_parameters(
             "Set Network.outputs = 'random', or choose an encoder that is as wide as the vectors.",
         )
     table = docids_lib.token_vectors(docids, vectors)
-    for start, size in (docids.levels or ())[:-1]:
-        table[start : start + size] *= network.temperature / network.cluster_temperature
+    # Tokens that never end a docid stand for clusters.
+    cluster = np.ones(len(table), bool)
+    cluster[docids.tokens[np.arange(len(docids)), docids.lengths - 1]] = False
+    table[cluster] *= network.temperature / network.cluster_temperature
     table = np.pad(table, ((0, module.vocab_size - len(table)), (0, 0)))
     return initialise_docid_tables(params, table, network.temperature)

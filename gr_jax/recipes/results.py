@@ -21,8 +21,9 @@ NUM_EXAMPLES = 4
 
 
 def judged_splits(dataset: corpus_lib.Dataset) -> list[str]:
-    """The splits that are reported: all that were not trained on and have queries."""
-    return [split for split, qrels in dataset.qrels.items() if split != "train" and len(qrels)]
+    """The splits that are reported: those that nothing was trained on or chosen by, and that have queries."""
+    held_out = [split for split, qrels in dataset.qrels.items() if split not in ("train", "dev") and len(qrels)]
+    return held_out or [split for split in dataset.qrels if split == "dev" and len(dataset.qrels[split])]
 
 
 def results_stage(

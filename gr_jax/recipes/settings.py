@@ -35,10 +35,18 @@ class Vectors(Settings):
       encoder: "minilm" (the packaged all-MiniLM-L6-v2), "lsa" (no pretrained weights needed), "auto" (minilm where it
         is installed, else lsa), or a Hugging Face folder of a BERT sentence encoder.
       max_length: tokens read of each document.
+      passages: "document": one vector, and so one docid, for each document. "sentences": one more for each of its
+        first sentences; a document is found by the best of its docids.
+      most_sentences: of a document that get a docid.
     """
 
     encoder: str = "auto"
     max_length: int = 128
+    passages: str = "document"
+    most_sentences: int = 12
+
+    def __post_init__(self):
+        _one_of("Vectors.passages", self.passages, "document", "sentences")
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -97,7 +105,7 @@ class Network(Settings):
       query_residual: add the pooled encoding of the query to every decoder feature.
       outputs: docid embeddings and outputs start "random", or from the "centroid" of the documents under each token.
       temperature: of the initialised outputs: logit = cosine / temperature.
-      cluster_temperature: the same for all levels but the last; higher, clusters steer the search and documents decide.
+      cluster_temperature: the same for tokens that end no docid; higher, so that clusters steer and documents decide.
     """
 
     encoder: str = "minilm"

@@ -88,7 +88,6 @@ class Runner:
         self.model_dir = pathlib.Path(model_dir)
         self.shared_dir = self.model_dir.parent / "shared" if shared_dir is None else pathlib.Path(shared_dir)
         self.gin, self.say = gin, say
-        self.seconds: dict[str, float] = {}
 
     def folder(self, stage: Stage) -> pathlib.Path:
         """Where the stage's artefact lives."""
@@ -118,9 +117,11 @@ class Runner:
             ) as beside:
                 inputs = {upstream.name: self.folder(upstream) for upstream in stage.inputs}
                 stage.make(Workplace(beside, inputs, work, meta))
+                seconds = time.monotonic() - started
+                # What a stage measured itself (training time over several starts, say) stands.
+                meta.setdefault("seconds", seconds)
                 meta |= {"config": dict(stage.config), "inputs": {s.name: s.key for s in stage.inputs}}
-            self.seconds[stage.name] = time.monotonic() - started
-            self.say(f"✓ {stage.name}: {self.seconds[stage.name]:.0f}s, {folder}")
+            self.say(f"✓ {stage.name}: {seconds:.0f}s, {folder}")
         return {stage.name: self.folder(stage) for stage in stages}
 
     def _finished(self, stage: Stage) -> bool:

@@ -107,7 +107,9 @@ class GenerativeRetriever:
         order = np.argsort(lengths, kind="stable")  # queries of one length share a batch
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            found, documents = self._decode(tokens[rows], int(lengths[rows].max()), None if mask is None else mask[rows], k)
+            found, documents = self._decode(
+                tokens[rows], int(lengths[rows].max()), None if mask is None else mask[rows], k
+            )
             for at, row in enumerate(rows):
                 best = _best_documents(documents[at], found.scores[at], k)
                 doc_index[row, : len(best)] = [document for document, _ in best]
@@ -116,7 +118,9 @@ class GenerativeRetriever:
                     evidence[row] = tuple((self._evidence(found, at, beam),) for _, beam in best)
         return Ranking(doc_index, score, tuple(evidence) if explain else None)
 
-    def save(self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = "") -> None:
+    def save(
+        self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = ""
+    ) -> None:
         """Writes everything that answering needs as an artefact of kind "generative"."""
         settings = {
             "transform": self.transform,

@@ -13,7 +13,10 @@ from gr_jax.retrievers.searcher import Searcher
 
 KIND = "index"
 # What a retriever's folder says it is → where its class lives. A new system adds a line.
-_RETRIEVERS = {"generative": "gr_jax.retrievers.generative:GenerativeRetriever", "bm25": "gr_jax.retrievers.lexical:BM25"}
+_RETRIEVERS = {
+    "generative": "gr_jax.retrievers.generative:GenerativeRetriever",
+    "bm25": "gr_jax.retrievers.lexical:BM25",
+}
 
 
 def save(

@@ -1,0 +1,119 @@
+"""The main job: DSI with hierarchical k-means docids on real corpora. `python -m benchmarks.main_job`.
+
+Every row is a recipe run as a user runs it, `python -m launch.recipe --gin_file=…`, in a process of its own, into
+`runs/main_job/`; an interrupted one goes on where it was. BM25 is measured in the same run. What was chosen (steps,
+rates, beams) was chosen on dev or train; the test splits are only read here. Standard budget: 30 minutes of training
+on 2 cores at most; the quickstart trains for at most 3.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from benchmarks import harness
+from gr_jax.corpus import python_docs, read_beir
+from gr_jax.errors import InputError
+
+RUNS = harness.CHECKOUT / "runs" / "main_job"
+CONFIGS = harness.CHECKOUT / "gin_configs"
+Floors = Mapping[str, Mapping[str, float | harness.ShareOf]]
+
+
+def _hits(at_1: float, at_10: float) -> dict[str, float | harness.ShareOf]:
+    return {"Success@1": at_1, "Success@10": at_10}
+
+
+def _share_of_bm25(split: str) -> dict[str, float | harness.ShareOf]:
+    return {"Success@10": harness.ShareOf(f"python_docs {split} BM25", 0.85)}
+
+
+# Data set, recipe, what the row is called, and by split what it must reach.
+SYSTEMS: tuple[tuple[str, str, str, Floors], ...] = (
+    ("python_docs", "quickstart", "DSI quickstart", {s: _share_of_bm25(s) for s in ("test", "test_unseen")}),
+    ("squad_dev", "dsi_scratch", "DSI from scratch", {"test": _hits(0.50, 0.82), "test_unseen": _hits(0.22, 0.70)}),
+    ("squad_dev", "dsi_centroids", "DSI centroids", {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)}),
+    ("squad_dev", "dsi_passages", "DSI passages", {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)}),
+    ("nq_boolq_dev", "dsi_centroids", "DSI centroids", {"test": _hits(0.68, 0.94)}),
+)
+# BM25's published values on these data sets; to be met within .01.
+BM25_REFERENCE: Mapping[tuple[str, str], tuple[float, float]] = {
+    ("squad_dev", "test"): (0.789, 0.953),
+    ("squad_dev", "test_unseen"): (0.757, 0.957),
+    ("nq_boolq_dev", "test"): (0.711, 0.931),
+}
+
+
+@functools.cache
+def fingerprint(data: str) -> str:
+    """The corpus' fingerprint."""
+    dataset = python_docs() if data == "python_docs" else read_beir(harness.data_folder(data))
+    return dataset.corpus.fingerprint
+
+
+def measure(data: str, recipe: str, split: str, system: str) -> dict[str, float]:
+    """Runs the recipe, or what is left of it, and reads what one system reached on one split."""
+    model_dir = RUNS / f"{data}-{recipe}"
+    command = [
+        sys.executable, "-m", "launch.recipe",
+        f"--gin_file=gin_configs/recipes/{recipe}.gin",
+        f'--gin.MODEL_DIR="{model_dir}"',
+    ]  # fmt: skip
+    if data != "python_docs":
+        command.append(f'--gin.CORPUS="{harness.data_folder(data)}"')
+    done = subprocess.run(command, cwd=harness.CHECKOUT)
+    if done.returncode:
+        raise InputError(f"the recipe ended with status {done.returncode}", "See its message above.", file=recipe)
+    values = json.loads((model_dir / "results" / "metrics.json").read_text(encoding="utf-8"))[split][system]
+    if system != "BM25":
+        trained = json.loads((model_dir / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
+        values["training minutes"] = trained["seconds"] / 60
+    return values
+
+
+def _settings(recipe: str) -> str:
+    """A hash of every configuration file that the recipe can include: an edit makes its rows stale."""
+    digest = hashlib.sha256()
+    for file in [CONFIGS / "recipes" / f"{recipe}.gin", *sorted(CONFIGS.glob("[!r]*/*.gin"))]:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def rows() -> list[harness.Row]:
+    """The table."""
+    table: dict[str, harness.Row] = {}
+    for data, recipe, title, floors in SYSTEMS:
+        for split, at_least in floors.items():
+            corpus = functools.partial(fingerprint, data)
+            reference = BM25_REFERENCE.get((data, split))
+            measures = ("Success@1", "Success@10")
+            name = f"{data} {split} BM25"
+            table.setdefault(
+                name,
+                harness.Row(
+                    name=name,
+                    config={"data": data, "split": split, "system": "BM25"},
+                    measure=functools.partial(measure, data, recipe, split, "BM25"),
+                    at_least={m: round(v - 0.01, 4) for m, v in zip(measures, reference or (), strict=False)},
+                    at_most={m: round(v + 0.01, 4) for m, v in zip(measures, reference or (), strict=False)},
+                    corpus=corpus,
+                ),
+            )
+            name = f"{data} {split} {title}"
+            table[name] = harness.Row(
+                name=name,
+                config={"data": data, "split": split, "recipe": recipe, "settings": _settings(recipe)},
+                measure=functools.partial(measure, data, recipe, split, "DSI"),
+                at_least=at_least,
+                corpus=corpus,
+                seeds=(0,),
+            )
+    return list(table.values())
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("main_job", rows()))
