@@ -172,7 +172,7 @@ def train(
         del arrays
 
     update = trainer.update(seed=seed, microbatches=microbatches)
-    writer = MetricWriter(folder, step=step, tensorboard=tensorboard)
+    writer = MetricWriter(folder, step=found, tensorboard=tensorboard)
     saved = found
 
     def look(state: TrainState) -> None:
@@ -198,6 +198,8 @@ def train(
             bar.advance(min(step, steps))
             if evaluate_first and step == 0 and steps > 0:
                 look(state)
+                if record.best_step == step:
+                    save(state)
             while step < steps and not record.stopped:
                 batch = next(data, None)
                 if batch is None:

@@ -19,11 +19,11 @@ class MetricWriter:
     Args:
       folder: where the file lies; None writes nothing.
       step: step from which training goes on; lines of later steps, written before a kill, are dropped, so that no step
-        stands there twice.
+        stands there twice. None begins anew.
       tensorboard: write event files too; needs clu and TensorFlow, whose import takes seconds.
     """
 
-    def __init__(self, folder: str | os.PathLike | None, *, step: int = 0, tensorboard: bool = False):
+    def __init__(self, folder: str | os.PathLike | None, *, step: int | None = None, tensorboard: bool = False):
         self._file, self._tensorboard = None, None
         if folder is None:
             return
@@ -31,8 +31,8 @@ class MetricWriter:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
         if path.exists():
-            kept = [json.dumps(record) + "\n" for record in read_metrics(path) if record["step"] <= step]
-            storage.write_text(path, "".join(kept if step else []))
+            kept = [] if step is None else [record for record in read_metrics(path) if record["step"] <= step]
+            storage.write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = open(path, "a", encoding="utf-8", buffering=1)
         if tensorboard:
             self._tensorboard = _tensorboard(folder)

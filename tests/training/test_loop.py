@@ -172,10 +172,22 @@ def test_without_early_stopping_the_last_parameters_are_returned(tmp_path, whole
     assert [record["dev/hits"] for record in logged] == [0.5, 0.5, 0.2]
 
 
-def test_evaluation_before_the_first_step():
-    result = run(evaluate=scripted([(0, 0.9), *STORY]), early_stopping=EarlyStopping("dev/hits"), evaluate_first=True)
-    assert result.step == 0 and result.last_step == 12
+@pytest.mark.parametrize("after", [None, 0, 5])
+@pytest.mark.parametrize("with_folder", [True, False])
+def test_evaluation_before_the_first_step(tmp_path, with_folder, after):
+    folder = tmp_path if with_folder else None
+    arguments = dict(
+        evaluate=scripted([(0, 0.9), *STORY]), early_stopping=EarlyStopping("dev/hits"), evaluate_first=True
+    )
+    if after is not None:
+        with pytest.raises(Killed):
+            run(folder, batches=Dying(batches_of(), after), **arguments)
+    result = run(folder, **arguments)
+    assert result.step == 0 and result.last_step == 12 and len(result.history) == 2
     assert same(result, run(steps=0))
+    if with_folder:
+        logged = [record for record in read_metrics(tmp_path / "metrics.jsonl") if "dev/hits" in record]
+        assert [record["step"] for record in logged] == [0, 12]
 
 
 def test_a_misspelt_metric_is_refused():
