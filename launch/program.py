@@ -49,14 +49,14 @@ def read_gin() -> None:
             raise InputError("nothing uses the macro of this name", f"Correct it; these are used: {used}.", value=name)
 
 
-def run(main: Callable[[], None]) -> None:
+def run(main: Callable[..., None]) -> None:
     """Runs `main` under absl; an InputError or a gin error ends it with exit code 2 and its sentence alone."""
 
     def guarded(argv: list[str]) -> None:
         if len(argv) > 1 and not getattr(main, "takes_words", False):
             _stop(InputError("an argument that no flag takes", "See --help for the flags.", value=argv[1]))
         try:
-            main() if not getattr(main, "takes_words", False) else main(argv[1:])  # type: ignore[call-arg]
+            main() if not getattr(main, "takes_words", False) else main(argv[1:])
         except InputError as error:
             _stop(error)
         except (ValueError, TypeError, RuntimeError) as error:

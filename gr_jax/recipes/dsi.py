@@ -82,9 +82,8 @@ def dsi(
     Raises:
       InputError: bad documents or settings, named with what would be right.
     """
-    source = source if hasattr(source, "load") else BeirFolder(os.fspath(source))  # type: ignore[arg-type]
     stages = dsi_stages(
-        source,
+        BeirFolder(os.fspath(source)) if isinstance(source, str | os.PathLike) else source,
         name=name,
         vectors=vectors or Vectors(),
         identifiers=identifiers or Identifiers(),

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
@@ -111,7 +111,7 @@ class GenerativeRetriever:
                 tokens[rows], int(lengths[rows].max()), None if mask is None else mask[rows], k
             )
             for at, row in enumerate(rows):
-                best = _best_documents(documents[at], found.scores[at], k)
+                best = _best_documents(documents[at], k)
                 doc_index[row, : len(best)] = [document for document, _ in best]
                 score[row, : len(best)] = [found.scores[at, beam] for _, beam in best]
                 if explain:
@@ -205,13 +205,11 @@ def _search(
     return found, jnp.where(found.valid[..., None], documents, -1)
 
 
-def _best_documents(
-    documents: Int[np.ndarray, "beam limit"], scores: Float[np.ndarray, " beam"], k: int
-) -> list[tuple[int, int]]:
+def _best_documents(documents: Int[np.ndarray, "beam limit"], k: int) -> list[tuple[int, int]]:
     """The first k documents along the beams (which are best first), each once, with the beam that found it."""
     best: dict[int, int] = {}
-    for beam in range(len(scores)):
-        for document in documents[beam]:
+    for beam, named in enumerate(documents):
+        for document in named:
             if document >= 0 and int(document) not in best:
                 best[int(document)] = beam
                 if len(best) == k:
