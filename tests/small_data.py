@@ -31,7 +31,9 @@ def write_jsonl(path: pathlib.Path, rows: Iterable[dict]) -> None:
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
-def write_beir(folder: pathlib.Path, *, count: int = 64, queries: bool = True, compressed: bool = False) -> pathlib.Path:
+def write_beir(
+    folder: pathlib.Path, *, count: int = 64, queries: bool = True, compressed: bool = False
+) -> pathlib.Path:
     """Writes a BEIR folder of `count` documents; with queries for train, dev and test; returns `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     suffix = ".jsonl.gz" if compressed else ".jsonl"

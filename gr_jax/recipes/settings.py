@@ -26,6 +26,13 @@ def _one_of(name: str, value: str, *choices: str) -> None:
         raise InputError(f"{name} is not a known choice", f"Choose one of: {', '.join(choices)}.", value=value)
 
 
+def _at_least(lowest: int, **values: int) -> None:
+    """What cannot work is said before the minutes that the stages before it take."""
+    for name, value in values.items():
+        if value < lowest:
+            raise InputError(f"{name} is too small", f"Set it to {lowest} or more.", value=value)
+
+
 @gin.configurable(module="gr_jax.recipes")
 @dataclasses.dataclass(frozen=True)
 class Vectors(Settings):
@@ -125,6 +132,13 @@ class Network(Settings):
     def __post_init__(self):
         _one_of("Network.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
         _one_of("Network.outputs", self.outputs, "random", "centroid")
+        _at_least(1, width=self.width, heads=self.heads, decoder_layers=self.decoder_layers, mlp_width=self.mlp_width)
+        if self.width % self.heads:
+            raise InputError(
+                "Network.width is not a multiple of Network.heads",
+                f"With {self.heads} heads, {self.width // self.heads * self.heads + self.heads} is one.",
+                value=self.width,
+            )
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -184,6 +198,15 @@ class Training(Settings):
     def __post_init__(self):
         _one_of("Training.optimizer", self.optimizer, "adamw", "adafactor")
         _one_of("Training.normalize", self.normalize, "vocabulary", "level")
+        _one_of("Training.schedule", self.schedule, "constant", "linear", "rsqrt")
+        _at_least(0, steps=self.steps, warmup_steps=self.warmup_steps)
+        _at_least(1, batch_size=self.batch_size, microbatches=self.microbatches)
+        if self.schedule == "linear" and 0 < self.steps <= self.warmup_steps:
+            raise InputError(
+                f"Training.warmup_steps leaves none of the {self.steps} steps",
+                "Set Training.warmup_steps below Training.steps.",
+                value=self.warmup_steps,
+            )
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -204,3 +227,4 @@ class Decoding(Settings):
 
     def __post_init__(self):
         _one_of("Decoding.normalize", self.normalize, "vocabulary", "level", "constraint")
+        _at_least(1, beams=self.beams)

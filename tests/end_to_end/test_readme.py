@@ -55,9 +55,7 @@ recipes.dsi(
     return folder / "prepared" / "run"
 
 
-@pytest.mark.parametrize(
-    "block", [pytest.param(block, id=f"line_{block.line}") for block in BLOCKS if not block.skip]
-)
+@pytest.mark.parametrize("block", [pytest.param(block, id=f"line_{block.line}") for block in BLOCKS if not block.skip])
 def test_block(block, folder, environment):
     commands = [["bash", "-euo", "pipefail", "-c", command] for command in block.first]
     commands.append([{"bash": "bash", "python": sys.executable}[block.language], "-c", block.code])
