@@ -11,8 +11,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import pathlib
+import resource
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 
 from benchmarks import harness
@@ -58,21 +61,41 @@ def fingerprint(data: str) -> str:
 def measure(data: str, recipe: str, split: str, system: str) -> dict[str, float]:
     """Runs the recipe, or what is left of it, and reads what one system reached on one split."""
     model_dir = RUNS / f"{data}-{recipe}"
-    command = [
-        sys.executable, "-m", "launch.recipe",
-        f"--gin_file=gin_configs/recipes/{recipe}.gin",
-        f'--gin.MODEL_DIR="{model_dir}"',
-    ]  # fmt: skip
-    if data != "python_docs":
-        command.append(f'--gin.CORPUS="{harness.data_folder(data)}"')
-    done = subprocess.run(command, cwd=harness.CHECKOUT)
-    if done.returncode:
-        raise InputError(f"the recipe ended with status {done.returncode}", "See its message above.", file=recipe)
+    _run("recipe", *_recipe_flags(recipe, None if data == "python_docs" else harness.data_folder(data), model_dir))
     values = json.loads((model_dir / "results" / "metrics.json").read_text(encoding="utf-8"))[split][system]
     if system != "BM25":
         trained = json.loads((model_dir / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
         values["training minutes"] = trained["seconds"] / 60
     return values
+
+
+def measure_large() -> dict[str, float]:
+    """Indexes 100,000 documents, trains for 100 steps, answers a question; minutes and the largest process's memory."""
+    folder = harness.data_folder("wiki_intro_179k")
+    model_dir = RUNS / "wiki_intro_100k"
+    started = time.monotonic()
+    _run(
+        "index",
+        *_recipe_flags("dsi_large", folder, model_dir),
+        f'--gin.BeirFolder.subset="{folder}/subsets/100k.ids.gz"',
+    )
+    minutes = (time.monotonic() - started) / 60
+    _run("search", f"--index={model_dir / 'index'}", "Which river flows through the capital of Austria?")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20  # the largest child so far; KiB on Linux
+    documents = json.loads((model_dir / "index" / "manifest.json").read_text(encoding="utf-8"))["meta"]["documents"]
+    return {"documents": documents, "peak GiB": peak, "minutes": minutes}
+
+
+def _run(program: str, *arguments: str) -> None:
+    """Runs an entry point in a process of its own."""
+    done = subprocess.run([sys.executable, "-m", f"launch.{program}", *arguments], cwd=harness.CHECKOUT)
+    if done.returncode:
+        raise InputError(f"launch.{program} ended with status {done.returncode}", "See its message above.")
+
+
+def _recipe_flags(recipe: str, data: pathlib.Path | None, model_dir: pathlib.Path) -> list[str]:
+    flags = [f"--gin_file=gin_configs/recipes/{recipe}.gin", f'--gin.MODEL_DIR="{model_dir}"']
+    return flags if data is None else [*flags, f'--gin.CORPUS="{data}"']
 
 
 def _settings(recipe: str) -> str:
@@ -112,6 +135,16 @@ def rows() -> list[harness.Row]:
                 corpus=corpus,
                 seeds=(0,),
             )
+    table["wiki_intro 100k"] = harness.Row(
+        name="wiki_intro 100k",
+        config={"data": "wiki_intro_179k", "subset": "100k", "recipe": "dsi_large", "settings": _settings("dsi_large")},
+        measure=measure_large,
+        at_least={"documents": 100_000},
+        at_most={"peak GiB": 8.0},
+        note="index, 100 steps, one answer",
+        corpus="100k.ids.gz",
+        seeds=(0,),
+    )
     return list(table.values())
 
 
