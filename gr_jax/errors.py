@@ -1,4 +1,4 @@
-"""The one error that users meet: it says where, what, and what would be right."""
+"""The one error that users meet: it says where, what, and what would be right. And its milder form, a warning."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class InputError(ValueError):
         file = None if self.file is None else os.fsdecode(self.file)
         value = None if self.value is None else _AsShown(_shorten(self.value))
         return _rebuild, (self.problem, self.remedy, file, self.line, value)
+
+
+class InputWarning(UserWarning):
+    """Something that was given is used otherwise than who gave it may think."""
 
 
 class _AsShown(str):

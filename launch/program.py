@@ -6,12 +6,13 @@ import pathlib
 import re
 import sys
 import tokenize
+import warnings
 from collections.abc import Callable, Sequence
 
 import gin
 from absl import app, flags
 
-from gr_jax.errors import InputError
+from gr_jax.errors import InputError, InputWarning
 
 _GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "A gin file; later files override earlier ones.")
 _GIN_BINDINGS = flags.DEFINE_multi_string("gin_bindings", [], "One binding; `--gin.NAME=value` says the same.")
@@ -72,6 +73,15 @@ def run(main: Callable[..., None]) -> None:
             print("\nInterrupted. The same command goes on from here.", file=sys.stderr)
             sys.exit(130)
 
+    show = warnings.showwarning
+
+    def note(message, category, *where) -> None:
+        if issubclass(category, InputWarning):
+            print(f"note: {message}", file=sys.stderr)
+        else:
+            show(message, category, *where)
+
+    warnings.showwarning = note
     app.run(guarded, argv=rewrite_gin_flags(sys.argv))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from gr_jax import models, storage, text
 from gr_jax.constraints import Trie
 from gr_jax.decoding import Beams, beam_search
 from gr_jax.docids import Docids
-from gr_jax.errors import InputError
+from gr_jax.errors import InputError, InputWarning
 from gr_jax.models import network_folder
 from gr_jax.retrievers.base import Evidence, Ranking, checked_allowed
 
@@ -101,6 +102,13 @@ class GenerativeRetriever:
         mask = checked_allowed(allowed, len(queries), self.docids.num_documents)
         rewrite = text.TRANSFORMS[self.transform]
         tokens, lengths = text.encode_texts(self.vocabulary, [rewrite(q) for q in queries], self.max_query_length)
+        if full := int(np.sum(lengths >= self.max_query_length)):
+            warnings.warn(
+                f"{full} of {len(queries)} queries fill the {self.max_query_length} tokens that are read; "
+                "what is longer was cut",
+                InputWarning,
+                stacklevel=2,
+            )
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
