@@ -1,0 +1,93 @@
+"""The programs, started as a person starts them, on a small run that is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests import small_data
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+# The smallest network there is, hardly trained: what it answers does not matter here.
+SMALLEST = (
+    "--gin_file=gin_configs/recipes/dsi.gin",
+    "--gin_file=gin_configs/models/tiny.gin",
+    '--gin.Vectors.encoder="lsa"',
+    '--gin.Network.vocabulary="byte"',
+    "--gin.Network.width=32",
+    "--gin.Network.heads=2",
+    "--gin.Network.mlp_width=32",
+    "--gin.Network.encoder_layers=1",
+    "--gin.Network.decoder_layers=1",
+    "--gin.Training.steps=2",
+    "--gin.Training.warmup_steps=0",
+    "--gin.Training.batch_size=8",
+    "--gin.Training.dev_queries=0",
+)
+
+Launch = Callable[..., subprocess.CompletedProcess]
+
+
+def launch(program: str, *flags: str, largest_file: int | None = None) -> subprocess.CompletedProcess:
+    """Runs `python -m launch.PROGRAM FLAGS`; `largest_file` bytes is all that it may write into one file."""
+    environment = {**os.environ, "XLA_FLAGS": "", "COLUMNS": "200"}
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+    return subprocess.run(
+        [sys.executable, "-m", f"launch.{program}", *flags],
+        cwd=CHECKOUT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        preexec_fn=None if largest_file is None else limit,
+    )
+
+
+def recipe_flags(corpus: pathlib.Path, model_dir: pathlib.Path) -> tuple[str, ...]:
+    return (*SMALLEST, f'--gin.CORPUS="{corpus}"', f'--gin.MODEL_DIR="{model_dir}"')
+
+
+def refused(done: subprocess.CompletedProcess, *wanted: object, noisy: bool = False) -> str:
+    """Asserts that a program ended with one sentence that has the wanted words, and no traceback; returns it.
+
+    Args:
+      noisy: threads of other libraries may have said more before.
+    """
+    assert done.returncode == 2, done.stdout + done.stderr
+    if noisy:
+        last = done.stderr[done.stderr.rindex("error: ") :].strip()
+    else:
+        assert "Traceback" not in done.stderr, done.stderr
+        last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: "), done.stderr
+    for word in wanted:
+        assert str(word) in last, (word, last)
+    return last
+
+
+def content(folder: pathlib.Path) -> dict[str, str]:
+    """Path → checksum of every file under a folder."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> pathlib.Path:
+    """A folder with the documents `mine` and everything the recipe made of them under `runs/mine`."""
+    root = tmp_path_factory.mktemp("finished")
+    small_data.write_beir(root / "mine", count=24)
+    done = launch("recipe", *recipe_flags(root / "mine", root / "runs" / "mine"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root
