@@ -157,7 +157,7 @@ def train(
         None if folder is None else checkpoints_lib.Checkpoints(folder / "checkpoints", settings, keep=keep_checkpoints)
     )
     record = _Record(early_stopping)
-    data = ThreadPrefetchDatasetIterator(iter(batches), _PREFETCH)  # type: ignore[arg-type]
+    data = _prefetched(batches)
 
     found = None if store is None else store.latest()
     if store is None or found is None:
@@ -344,6 +344,17 @@ class _Pause:
 
     def __exit__(self, *_: object) -> None:
         self._log.shift(time.monotonic() - self._start)
+
+
+def _prefetched(batches: Iterable[Mapping[str, np.ndarray]]) -> ThreadPrefetchDatasetIterator:
+    iterator: Any = iter(batches)
+    if not (hasattr(iterator, "get_state") and hasattr(iterator, "set_state")):
+        raise InputError(
+            "these batches cannot tell their place in the data, so training could not go on after a restart",
+            "Give what make_batches returns, or a grain dataset of batches.",
+            value=type(batches).__name__,
+        )
+    return ThreadPrefetchDatasetIterator(iterator, _PREFETCH)
 
 
 def _fingerprint(params: Params | None) -> str | None:

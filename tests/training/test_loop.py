@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.training import checkpoints
+from gr_jax.training import checkpoints, metric_writers
 from gr_jax.training.batches import make_batches
 from gr_jax.training.loop import EarlyStopping, train
 from gr_jax.training.metric_writers import read_metrics
@@ -233,6 +233,44 @@ def test_what_is_not_finite_stops_training_before_it_is_saved(tmp_path):
 def test_batches_must_be_divisible(change):
     with pytest.raises(InputError, match="batch of 8 rows cannot be split"):
         run(**change)
+
+
+def test_batches_must_know_their_place():
+    with pytest.raises(InputError, match="make_batches"):
+        run(batches=list(make_batches(toy_store(), batch_size=8, epochs=1)))
+
+
+def test_a_grain_dataset_of_batches_will_do(tmp_path, whole):
+    import grain
+
+    batches = [batch for _, batch in zip(range(12), batches_of(), strict=False)]
+    dataset = grain.MapDataset.source(batches).to_iter_dataset()
+    with pytest.raises(Killed):
+        run(tmp_path, batches=dataset, evaluate=_dies, eval_every=5)
+    assert same(run(tmp_path, batches=dataset), whole)
+
+
+def _dies(params, step):
+    raise Killed
+
+
+def test_tensorboard_files_where_they_are_wanted(tmp_path):
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("clu")
+    from tensorflow.core.util import event_pb2
+    from tensorflow.python.lib.io import tf_record
+
+    run(tmp_path, steps=3, tensorboard=True)
+    (file,) = tmp_path.glob("events*")
+    events = [event_pb2.Event.FromString(record) for record in tf_record.tf_record_iterator(str(file))]
+    losses = {event.step for event in events for value in event.summary.value if value.tag == "train/loss"}
+    assert losses == {1, 2, 3}
+
+
+def test_tensorboard_without_its_packages_is_explained(tmp_path, monkeypatch):
+    monkeypatch.setattr(metric_writers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="needs? the package clu"):
+        run(tmp_path, steps=1, tensorboard=True)
 
 
 def test_progress_is_shown(capsys):
