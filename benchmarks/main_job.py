@@ -40,7 +40,7 @@ SYSTEMS: tuple[tuple[str, str, str, Floors], ...] = (
     ("python_docs", "quickstart", "DSI quickstart", {s: _share_of_bm25(s) for s in ("test", "test_unseen")}),
     ("squad_dev", "dsi_scratch", "DSI from scratch", {"test": _hits(0.50, 0.82), "test_unseen": _hits(0.22, 0.70)}),
     ("squad_dev", "dsi_centroids", "DSI centroids", {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)}),
-    ("squad_dev", "dsi_passages", "DSI passages", {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)}),
+    ("squad_dev", "dsi_passages", "DSI centroids, a docid a sentence", {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)}),
     ("nq_boolq_dev", "dsi_centroids", "DSI centroids", {"test": _hits(0.68, 0.94)}),
 )
 # BM25's published values on these data sets; to be met within .01.

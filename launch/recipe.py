@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from gr_jax import recipes
-from launch import program
+from launch import program, show
 
 
 def main() -> None:
     program.read_gin()
-    recipes.run()
+    searcher = recipes.run()
+    if searcher is not None:
+        show.show_next(searcher)
 
 
 if __name__ == "__main__":

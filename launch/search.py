@@ -7,34 +7,24 @@ import sys
 from absl import flags
 
 import gr_jax
-from gr_jax.retrievers.searcher import Searcher
-from launch import program
-
-_INDEX = flags.DEFINE_string("index", None, "Folder of the index.", required=True)
-_K = flags.DEFINE_integer("k", 5, "Documents to show.", lower_bound=1)
+from launch import program, show
 
 
 def main(words: list[str]) -> None:
-    searcher = gr_jax.load(_INDEX.value)
+    searcher = gr_jax.load(flags.FLAGS.index)
     if words:
-        show(searcher, " ".join(words))
+        show.show_hits(searcher, " ".join(words), flags.FLAGS.k)
         return
     print("A question a line; an empty line ends.", file=sys.stderr)
     for line in sys.stdin:
         if not line.strip():
             break
-        show(searcher, line.strip())
-
-
-def show(searcher: Searcher, question: str) -> None:
-    """Prints the hits of one question."""
-    print(f"? {question}")
-    for rank, hit in enumerate(searcher.search(question, _K.value), 1):
-        print(f"{rank:>3}. {hit}")
-        print(f"     {' '.join(hit.text.split())[:110]}")
+        show.show_hits(searcher, line.strip(), flags.FLAGS.k)
 
 
 main.takes_words = True  # type: ignore[attr-defined]
 
 if __name__ == "__main__":
+    flags.DEFINE_string("index", None, "Folder of the index.", required=True)
+    flags.DEFINE_integer("k", 5, "Documents to show.", lower_bound=1)
     program.run(main)
