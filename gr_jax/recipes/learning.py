@@ -51,7 +51,10 @@ def model_stage(
         named = documents.load_docids_of_vectors(place.inputs["docids"])
         params = networks.initial_parameters(module, network, pretrained, named, document_vectors, settings.seed)
         if settings.steps:
-            params = _train(place, module, ids, words, params)
+            chosen = settings.multipliers
+            if chosen is None:
+                chosen = networks.learning_rate_multipliers(module, network, pretrained)
+            params = _train(place, module, ids, words, params, chosen)
         network_folder.save_network(place.folder, module, params)
         curves = place.work / "metrics.jsonl"
         if curves.exists():
@@ -60,7 +63,12 @@ def model_stage(
             (place.folder / "metrics.jsonl").write_text("")
 
     def _train(
-        place: Workplace, module: models.EncoderDecoder, ids: docids_lib.Docids, words: Any, params: dict
+        place: Workplace,
+        module: models.EncoderDecoder,
+        ids: docids_lib.Docids,
+        words: Any,
+        params: dict,
+        multipliers: Mapping[str, float],
     ) -> Any:
         store = TokenStore.load(place.inputs["examples"] / "tokens")
         rates = {kind: rate for kind, rate in settings.rates.items() if rate and store.counts().get(kind)}
@@ -92,7 +100,7 @@ def model_stage(
             model,
             batches,
             steps=settings.steps,
-            optimizer=_optimizer(settings),
+            optimizer=_optimizer(settings, multipliers),
             model_dir=place.work,
             mesh=None if settings.mesh == (0, 1) else make_mesh(*settings.mesh),
             seed=settings.seed,
@@ -155,7 +163,7 @@ def index_stage(corpus: Stage, docids: Stage, vocabulary: Stage, model: Stage, d
     return Stage("index", decoding.as_config(), (corpus, docids, vocabulary, model), make)
 
 
-def _optimizer(settings: TrainingSettings) -> Optimizer:
+def _optimizer(settings: TrainingSettings, multipliers: Mapping[str, float]) -> Optimizer:
     decay = settings.schedule
     schedule = Schedule(
         settings.learning_rate,
@@ -164,5 +172,5 @@ def _optimizer(settings: TrainingSettings) -> Optimizer:
         settings.steps if decay == "linear" else None,
     )
     if settings.optimizer == "adafactor":
-        return adafactor(schedule, clip=settings.clip, multipliers=settings.multipliers)
-    return adamw(schedule, weight_decay=settings.weight_decay, clip=settings.clip, multipliers=settings.multipliers)
+        return adafactor(schedule, clip=settings.clip, multipliers=multipliers)
+    return adamw(schedule, weight_decay=settings.weight_decay, clip=settings.clip, multipliers=multipliers)

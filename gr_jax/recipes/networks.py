@@ -90,3 +90,26 @@ def initial_parameters(
     table[cluster] *= network.temperature / network.cluster_temperature
     table = np.pad(table, ((0, module.vocab_size - len(table)), (0, 0)))
     return initialise_docid_tables(params, table, network.temperature)
+
+
+def learning_rate_multipliers(
+    module: models.EncoderDecoder, network: Network, pretrained: Mapping[str, Any] | None
+) -> dict[str, float]:
+    """Which parameters move how much, where nobody says otherwise.
+
+    A pretrained encoder is fine-tuned at a fiftieth of the rate of new layers, its word embeddings and lower half not
+    at all; docid tokens that start from centroids move slowly, a random output table fast, for each of its rows gets
+    few examples.
+    """
+    factors: dict[str, float] = {}
+    if pretrained is not None:
+        layers = module.encoder_config.num_encoder_layers
+        factors["token_embedder"] = 0.0
+        factors |= {f"encoder/{name}": 0.0 for name in pretrained["encoder"] if "embed" in name}
+        factors |= {f"encoder/layers_{layer}": 0.0 for layer in range(layers // 2)}
+        factors["encoder"] = 0.02 if network.outputs == "centroid" else 0.05
+    if network.outputs == "centroid":
+        factors |= {"decoder_token_embedder": 0.1, "decoder": 0.1}
+    elif pretrained is not None:
+        factors["decoder/logits_dense"] = 50.0
+    return factors

@@ -45,7 +45,7 @@ def results_stage(
         about = evaluation.Provenance(
             corpus={"name": dataset.name, **dataset.fingerprint},
             split=splits,
-            duplicate_rule="documents as they are given; every document has a docid of its own",
+            duplicate_rule=_duplicate_rule(documents.load_docids(place.inputs["docids"])),
             constraint="trie over all docids",
             **provenance,
         )
@@ -72,6 +72,12 @@ def results_stage(
 
     settings = {"name": name, "measures": list(MEASURES), "depth": DEPTH, "provenance": provenance}
     return Stage("results", settings, (corpus, docids, model, built), make)
+
+
+def _duplicate_rule(docids: Docids) -> str:
+    several = len(docids) > docids.num_documents
+    each = f"{len(docids) / docids.num_documents:.1f} docids a document, none shared" if several else "one docid each"
+    return f"documents as they are given; {each}"
 
 
 def _look_inside(

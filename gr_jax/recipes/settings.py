@@ -71,9 +71,9 @@ class Identifiers(Settings):
     """
 
     scheme: str = "hierarchical_kmeans"
-    branching: int = 30
-    leaf_capacity: int = 30
-    tokens: str = "position"
+    branching: int = 64
+    leaf_capacity: int = 1000
+    tokens: str = "node"
     seed: int = 0
 
     def __post_init__(self):
@@ -127,7 +127,7 @@ class Network(Settings):
     query_residual: bool = True
     outputs: str = "centroid"
     temperature: float = 0.05
-    cluster_temperature: float = 0.2
+    cluster_temperature: float = 1.0
 
     def __post_init__(self):
         _one_of("Network.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
@@ -155,7 +155,8 @@ class Training(Settings):
       rates: share of each kind of example: "query", "document", "pseudo".
       optimizer: "adamw" or "adafactor".
       learning_rate, warmup_steps, schedule, weight_decay, clip: of the optimiser.
-      multipliers: regular expression on a parameter's path → factor on the learning rate; 0 freezes.
+      multipliers: regular expression on a parameter's path → factor on the learning rate; 0 freezes. None: what is
+        pretrained moves a little and its lower half not at all, a random output table moves a lot.
       normalize: the softmax of the loss: over the whole "vocabulary" or the "level" of the docid.
       label_smoothing: share of the target given to the other tokens.
       microbatches: parts that a batch is computed in, one after the other.
@@ -183,13 +184,13 @@ class Training(Settings):
     schedule: str = "linear"
     weight_decay: float = 0.0
     clip: float = 1.0
-    multipliers: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    normalize: str = "vocabulary"
+    multipliers: Mapping[str, float] | None = None
+    normalize: str = "level"
     label_smoothing: float = 0.0
     microbatches: int = 1
-    evaluate_every: int = 0
+    evaluate_every: int = 100
     dev_queries: int = 400
-    keep_best: str = ""
+    keep_best: str = "dev/RR@10"
     patience: int = 0
     checkpoint_every: int = 200
     mesh: tuple[int, int] = (0, 1)
@@ -222,7 +223,7 @@ class Decoding(Settings):
     """
 
     beams: int = 100
-    normalize: str = "vocabulary"
+    normalize: str = "level"
     max_query_length: int = 64
 
     def __post_init__(self):
