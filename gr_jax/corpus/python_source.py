@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import importlib.util
 import inspect
+import os
 import pathlib
 import re
 import sysconfig
@@ -102,18 +103,26 @@ def find_modules(package: str) -> Iterator[tuple[str, pathlib.Path]]:
     """
     found: dict[str, pathlib.Path] = {}
     for prefix, root in _roots(package):
-        files = [root] if root.is_file() else root.rglob("*.py")
-        for file in files:
+        for file in [root] if root.is_file() else _walk(root):
             relative = (file.relative_to(root.parent if prefix else root)).with_suffix("")
             parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
-            if not parts or not all(part.isidentifier() for part in parts):
-                continue
-            if any(part in _LEFT_OUT or _TEST_FILE.search(part) for part in parts):
-                continue
-            found.setdefault(".".join(parts), file)
+            if parts and all(map(_is_read, parts)):
+                found.setdefault(".".join(parts), file)
     if not found:
         raise InputError("this package has no Python source to read", "Name another package.", value=package)
     yield from sorted(found.items())
+
+
+def _walk(root: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Source files below a folder, without descending into what is left out: site-packages stands in the library's."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = filter(_is_read, folders)
+        yield from (pathlib.Path(folder, file) for file in files if file.endswith(".py"))
+
+
+def _is_read(part: str) -> bool:
+    """Whether modules of this name, and below it, are read."""
+    return part.isidentifier() and part not in _LEFT_OUT and not _TEST_FILE.search(part)
 
 
 def _roots(package: str) -> list[tuple[bool, pathlib.Path]]:
