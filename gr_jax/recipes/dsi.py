@@ -102,6 +102,7 @@ def dsi(
     _say_what_is_missing(dataset, say)
     wanted = stages if until is None else stages[: names.index(until) + 1]
     runner.run(wanted[1:], corpus=dataset.corpus.fingerprint)
+    runner.say_what_is_stale(stages[len(wanted) :])
     storage.write_text(runner.model_dir / "config.gin", gin.config_str())
     return index.load(runner.model_dir / "index") if "index" in [stage.name for stage in wanted] else None
 

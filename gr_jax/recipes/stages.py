@@ -1,9 +1,10 @@
 """Stages: each reads folders and writes one, whole; what is finished and unchanged is not made again.
 
 A stage is identified by *content*: its key is a hash of its name, its settings and the keys of its inputs. The key is
-written into the folder's manifest. A folder whose manifest carries the wanted key is used as it is; any other is said
-to be stale, with the settings that changed, and is made again. Stages that several systems share (a corpus, its
-embeddings, its clustering, its pseudo-queries) live in a common folder under their key, so that they are made once.
+written into the folder's manifest. A folder whose manifest carries the wanted key, and whose files have the checksums
+that it says, is used as it is; any other is said to be stale, with the settings that changed, and is made again. Stages
+that several systems share (a corpus, its embeddings, its clustering, its pseudo-queries) live in a common folder under
+their key, so that they are made once.
 """
 
 from __future__ import annotations
@@ -103,50 +104,72 @@ class Runner:
         Raises:
           InputError: a folder that a stage would replace was not written by this library.
         """
+        for stage in stages:  # before anything is made: training takes hours, and the refusal would come after it
+            storage.refuse_to_replace_others(self.folder(stage))
         for stage in stages:
-            folder = self.folder(stage)
             if self._finished(stage):
-                self.say(f"✓ {stage.name}: already made, {folder}")
-                continue
-            self._explain(stage)
-            started = time.monotonic()
-            work = self.model_dir / "work" / f"{stage.name}-{stage.key}"
-            meta: dict[str, Any] = {}
-            with storage.write_folder(
-                folder, stage.name, corpus=corpus, made_from=stage.key, meta=meta, gin=self.gin
-            ) as beside:
-                inputs = {upstream.name: self.folder(upstream) for upstream in stage.inputs}
-                stage.make(Workplace(beside, inputs, work, meta))
-                seconds = time.monotonic() - started
-                # What a stage measured itself (training time over several starts, say) stands.
-                meta.setdefault("seconds", seconds)
-                meta |= {"config": dict(stage.config), "inputs": {s.name: s.key for s in stage.inputs}}
-            self.say(f"✓ {stage.name}: {seconds:.0f}s, {folder}")
+                self.say(f"✓ {stage.name}: already made, {self.folder(stage)}")
+            else:
+                self._make(stage, corpus)
         return {stage.name: self.folder(stage) for stage in stages}
 
+    def say_what_is_stale(self, stages: Sequence[Stage]) -> None:
+        """Says which of these stages, which are not to be made now, have a folder of an earlier run."""
+        for stage in stages:
+            if self.folder(stage).exists() and not self._finished(stage):
+                self.say(f"! {stage.name}: {self.folder(stage)} is of an earlier run. It stays until its stage is run.")
+
     def _finished(self, stage: Stage) -> bool:
-        return storage.is_complete(self.folder(stage), stage.name, stage.key)
+        """Whether its folder is there, of this very key, and every checksum holds: the stages after it rely on that."""
+        try:
+            return storage.read_folder(self.folder(stage), stage.name).made_from == stage.key
+        except InputError:
+            return False
+
+    def _make(self, stage: Stage, corpus: str) -> None:
+        self._explain(stage)
+        folder, started = self.folder(stage), time.monotonic()
+        work = self.model_dir / "work" / f"{stage.name}-{stage.key}"
+        meta: dict[str, Any] = {}
+        with storage.write_folder(
+            folder, stage.name, corpus=corpus, made_from=stage.key, meta=meta, gin=self.gin
+        ) as beside:
+            inputs = {upstream.name: self.folder(upstream) for upstream in stage.inputs}
+            stage.make(Workplace(beside, inputs, work, meta))
+            seconds = time.monotonic() - started
+            # What a stage measured itself (training time over several starts, say) stands.
+            meta.setdefault("seconds", seconds)
+            meta |= {"config": dict(stage.config), "inputs": {s.name: s.key for s in stage.inputs}}
+        self.say(f"✓ {stage.name}: {seconds:.0f}s, {folder}")
 
     def _explain(self, stage: Stage) -> None:
-        """Says why a folder that is there is not used; refuses one that is not ours to replace."""
+        """Says why a folder that is there is not used."""
         folder = self.folder(stage)
-        if not folder.exists():
+        if not folder.exists() or not any(folder.iterdir()):
             return
         try:
-            old = storage.read_folder(folder, verify=False)
+            old = storage.read_folder(folder, stage.name)
         except InputError as error:
-            if (folder / "manifest.json").exists() or not any(folder.iterdir()):
-                self.say(f"! {stage.name}: {error} It is made again.")
-                return
-            raise InputError(
-                f"the stage {stage.name!r} would replace a folder that was not written by this library",
-                "Name another MODEL_DIR, or move that folder away.",
-                file=folder,
-            ) from error
-        changes = changed_settings(old.meta.get("config", {}), stage.config)
-        known = old.meta.get("inputs", {})
-        changes += [f"{s.name} was made anew" for s in stage.inputs if known.get(s.name) != s.key]
+            self.say(f"! {stage.name}: {error} It is made again.")
+            return
+        changes = list(dict.fromkeys(self._changes(stage, old)))
         self.say(f"! {stage.name}: {'; '.join(changes) or 'made by another version'}. It is made again.")
+
+    def _changes(self, stage: Stage, old: storage.Manifest, prefix: str = "") -> list[str]:
+        """The settings that differ from those that an earlier folder was made with, its inputs' included."""
+        changes = changed_settings(old.meta.get("config", {}), stage.config, prefix)
+        known = old.meta.get("inputs", {})
+        for upstream in stage.inputs:
+            if known.get(upstream.name) == upstream.key:
+                continue
+            # Of stages that runs share the earlier folder is usually still there, and says what was different.
+            before = self.shared_dir / f"{upstream.name}-{known.get(upstream.name)}"
+            try:
+                deeper = self._changes(upstream, storage.read_folder(before, verify=False), f"{upstream.name}.")
+            except InputError:
+                deeper = []
+            changes += deeper or [f"{upstream.name} was made anew"]
+        return changes
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

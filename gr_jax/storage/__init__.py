@@ -7,4 +7,5 @@ from gr_jax.storage.atomic import write_text as write_text
 from gr_jax.storage.folder import Manifest as Manifest
 from gr_jax.storage.folder import is_complete as is_complete
 from gr_jax.storage.folder import read_folder as read_folder
+from gr_jax.storage.folder import refuse_to_replace_others as refuse_to_replace_others
 from gr_jax.storage.folder import write_folder as write_folder

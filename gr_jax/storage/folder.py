@@ -70,7 +70,7 @@ def write_folder(
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_full_disk(path))
         with explain_names(path):
-            _refuse_to_replace_others(path)
+            refuse_to_replace_others(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             new = stack.enter_context(beside.new_folder(path))
         stack.enter_context(explain_full_disk(path))  # before leaving `new` frees the space again
@@ -78,7 +78,7 @@ def write_folder(
         files = {name: _describe(new / name) for name in _list_files(new)}
         manifest = Manifest(kind=kind, corpus=corpus, made_from=made_from, meta=meta, gin=gin, files=files)
         (new / MANIFEST).write_bytes(_render(json.loads(json.dumps(dataclasses.asdict(manifest)))))
-        _refuse_to_replace_others(path)
+        refuse_to_replace_others(path)
         beside.replace_folder(new, path)
 
 
@@ -206,14 +206,19 @@ def _is_ours(raw: object) -> bool:
     return isinstance(raw, dict) and {"kind", "files", "made_from", "schema"} <= raw.keys()
 
 
-def _refuse_to_replace_others(path: pathlib.Path) -> None:
-    """A mistyped folder must not cost anybody their files."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise InputError("a file stands where a folder is to be written", "Name another folder.", file=path)
-    if next(path.iterdir(), None) is None:
-        return
+def refuse_to_replace_others(path: pathlib.Path) -> None:
+    """A mistyped folder must not cost anybody their files.
+
+    Raises:
+      InputError: something else than an artefact or an empty folder stands at `path`.
+    """
+    with explain_names(path):
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise InputError("a file stands where a folder is to be written", "Name another folder.", file=path)
+        if next(path.iterdir(), None) is None:
+            return
     try:
         if _is_ours(json.loads((path / MANIFEST).read_bytes())):
             return
