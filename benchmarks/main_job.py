@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -23,7 +24,6 @@ from gr_jax.corpus import python_docs, read_beir
 from gr_jax.errors import InputError
 
 RUNS = harness.CHECKOUT / "runs" / "main_job"
-CONFIGS = harness.CHECKOUT / "gin_configs"
 Floors = Mapping[str, Mapping[str, float | harness.ShareOf]]
 
 
@@ -40,7 +40,12 @@ SYSTEMS: tuple[tuple[str, str, str, Floors], ...] = (
     ("python_docs", "quickstart", "DSI quickstart", {s: _share_of_bm25(s) for s in ("test", "test_unseen")}),
     ("squad_dev", "dsi_scratch", "DSI from scratch", {"test": _hits(0.50, 0.82), "test_unseen": _hits(0.22, 0.70)}),
     ("squad_dev", "dsi_centroids", "DSI centroids", {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)}),
-    ("squad_dev", "dsi_passages", "DSI centroids, a docid a sentence", {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)}),
+    (
+        "squad_dev",
+        "dsi_passages",
+        "DSI centroids, a docid a sentence",
+        {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)},
+    ),
     ("nq_boolq_dev", "dsi_centroids", "DSI centroids", {"test": _hits(0.68, 0.94)}),
 )
 # BM25's published values on these data sets; to be met within .01.
@@ -99,10 +104,13 @@ def _recipe_flags(recipe: str, data: pathlib.Path | None, model_dir: pathlib.Pat
 
 
 def _settings(recipe: str) -> str:
-    """A hash of every configuration file that the recipe can include: an edit makes its rows stale."""
+    """A hash of the configuration files that the recipe includes, comments aside: an edit makes its rows stale."""
     digest = hashlib.sha256()
-    for file in [CONFIGS / "recipes" / f"{recipe}.gin", *sorted(CONFIGS.glob("[!r]*/*.gin"))]:
-        digest.update(file.read_bytes())
+    waiting = [f"gin_configs/recipes/{recipe}.gin"]
+    while waiting:
+        text = (harness.CHECKOUT / waiting.pop(0)).read_text(encoding="utf-8")
+        waiting += re.findall(r'^include "(.*)"', text, re.MULTILINE)
+        digest.update(re.sub(r"(?m)^#.*\n|^\s*\n", "", text).encode())
     return digest.hexdigest()[:16]
 
 
