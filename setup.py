@@ -21,6 +21,7 @@ CORE = [
     "orbax-checkpoint>=0.11.30",
     "rich>=13",
     "safetensors>=0.5",
+    "scipy>=1.14",
 ]
 TEXT = ["sentencepiece>=0.2", "tokenizers>=0.21"]
 # seqio's metric and vocabulary interfaces change between releases. TensorFlow 2.21 and ScaNN cannot be imported in one

@@ -1,0 +1,89 @@
+"""The notebook runs from its first cell to its last, and does what `make quickstart` does."""
+
+import os
+import pathlib
+
+import pytest
+
+from tests.end_to_end.test_packaging import CHECKOUT
+
+NOTEBOOK = CHECKOUT / "notebooks" / "quickstart.ipynb"
+# What makes it short, and nothing else: fewer documents, fewer steps, a smaller search.
+SHORTER = {
+    "recipes.PythonDocs()": 'recipes.PythonDocs(packages=("optax",))',
+    "steps=150": "steps=4",
+    "warmup_steps=30": "warmup_steps=2",
+    "evaluate_every=75": "evaluate_every=2, dev_queries=20",
+    "most_sentences=4": "most_sentences=1",
+}
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+
+
+def _code(notebook) -> list[str]:
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_it_runs(tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers")
+    from gr_jax.interop import huggingface
+
+    if huggingface.find_minilm() is None:
+        pytest.skip("the packaged MiniLM is not installed")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    for old, new in SHORTER.items():
+        assert sum(source.count(old) for source in _code(notebook)) == 1, f"{old!r} stands in the notebook not once"
+        for cell in notebook.cells:
+            cell.source = cell.source.replace(old, new)
+    monkeypatch.delenv("XLA_FLAGS")  # the machine's own devices, as a reader has them
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", cwd=str(tmp_path))
+    client.execute(cwd=str(tmp_path))
+    shown = "\n".join(
+        output.get("text", "") or output.get("data", {}).get("text/markdown", "")
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    )
+    assert "BM25" in shown and "how do I shard an array" in shown
+    assert (tmp_path / "runs" / "quickstart" / "index" / "manifest.json").exists()
+    found = notebook.cells[-1].outputs[-1]["data"]["text/plain"]
+    assert "tea" in found
+
+
+def test_it_does_what_make_quickstart_does():
+    """The settings that stand in the notebook are those of the gin file: a Colab has no checkout to read them from."""
+    import gin
+
+    from gr_jax import recipes
+
+    cell = next(source for source in _code(nbformat.read(NOTEBOOK, as_version=4)) if "SETTINGS = " in source)
+    names: dict = {}
+    exec(cell, names)
+    gin.clear_config()
+    before = os.getcwd()
+    os.chdir(CHECKOUT)
+    try:
+        import launch.recipe  # noqa: F401  it defines what gin files of recipes may name
+
+        gin.parse_config_file("gin_configs/recipes/quickstart.gin")
+        expected = {
+            "vectors": recipes.Vectors(),
+            "identifiers": recipes.Identifiers(),
+            "network": recipes.Network(),
+            "training": recipes.Training(),
+            "decoding": recipes.Decoding(),
+        }
+    finally:
+        os.chdir(before)
+        gin.clear_config()
+    assert names["SETTINGS"] == expected
+
+
+def test_it_is_committed_without_outputs_and_with_one_install_cell():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
+    assert sum("pip install" in source for source in _code(notebook)) == 1
+    assert pathlib.Path(NOTEBOOK).stat().st_size < 50_000

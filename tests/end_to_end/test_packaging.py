@@ -1,0 +1,175 @@
+"""What an installation consists of, and that importing stays light."""
+
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+EXTRAS = {"data", "search", "eval", "quickstart", "test", "gpu", "tpu", "t5x", "all"}
+
+
+@pytest.fixture(scope="module")
+def setup_arguments() -> dict:
+    """What setup.py passes to setuptools."""
+    import setuptools
+
+    given: dict = {}
+    original, setuptools.setup = setuptools.setup, lambda **arguments: given.update(arguments)
+    try:
+        source = (CHECKOUT / "setup.py").read_text()
+        exec(compile(source, "setup.py", "exec"), {"__file__": str(CHECKOUT / "setup.py"), "__name__": "__main__"})
+    finally:
+        setuptools.setup = original
+    return given
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[<>=!~;\[ ]", requirement)[0].lower().replace("_", "-")
+
+
+def test_extras(setup_arguments):
+    assert set(setup_arguments["extras_require"]) == EXTRAS
+    everything = {_name(r) for r in setup_arguments["extras_require"]["all"]}
+    for extra in ("data", "search", "eval", "quickstart"):
+        assert {_name(r) for r in setup_arguments["extras_require"][extra]} <= everything
+
+
+def test_nothing_that_is_always_installed_brings_tensorflow_or_torch(setup_arguments):
+    core = {_name(requirement) for requirement in setup_arguments["install_requires"]}
+    assert not core & {"tensorflow", "seqio", "torch", "transformers", "clu", "tensorflow-datasets", "tokenizers"}
+    assert {"jax", "flax", "optax", "orbax-checkpoint", "numpy", "gin-config", "grain", "safetensors"} <= core
+
+
+def test_no_requirement_comes_from_elsewhere_than_the_index(setup_arguments):
+    """Git and URL requirements are what users of such libraries suffer from most."""
+    extras = setup_arguments["extras_require"]
+    given = [*setup_arguments["install_requires"], *(r for extra in EXTRAS for r in extras[extra])]
+    for file in (CHECKOUT / "requirements").glob("*.txt"):
+        given += [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    assert len(given) > 40
+    assert not [requirement for requirement in given if "://" in requirement or "@" in requirement]
+    assert not {_name(requirement) for requirement in given} & {"t5", "seqio-nightly"}  # they shadow seqio
+
+
+def test_only_gr_jax_is_installed(setup_arguments):
+    assert all(name.split(".")[0] == "gr_jax" for name in setup_arguments["packages"])
+    on_disk = {".".join(file.parent.relative_to(CHECKOUT).parts) for file in (CHECKOUT / "gr_jax").rglob("*.py")}
+    assert on_disk == set(setup_arguments["packages"]), "a folder of gr_jax/ without __init__.py is not installed"
+
+
+def test_a_wheel(tmp_path):
+    """Built from a copy: a wheel holds the library and its licence, and no tests, tasks or launch."""
+    listed = subprocess.run(["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.splitlines():
+        if (CHECKOUT / name).exists():
+            (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "copy" / name).write_bytes((CHECKOUT / name).read_bytes())
+    command = [sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path / "copy", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("gr_jax-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"gr_jax"}
+    assert "gr_jax/py.typed" in names and any(name.endswith("/LICENSE") for name in names)
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, gr_jax; gr_jax.InputError; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert not {"jax", "flax", "numpy", "tensorflow", "torch", "orbax"} & set(done.stdout.split())
+
+
+def test_unknown_names_say_what_there_is():
+    import gr_jax
+
+    assert set(gr_jax.__all__) <= set(dir(gr_jax))
+    with pytest.raises(AttributeError, match="laod.*load"):
+        gr_jax.laod  # noqa: B018
+
+
+# Not always installed: to be imported inside the functions that need them.
+OPTIONAL = {
+    "tensorflow", "tensorflow_datasets", "tensorflow_text", "seqio", "clu", "torch", "transformers", "tokenizers",
+    "sentencepiece", "bm25s", "Stemmer", "ir_measures", "matplotlib", "sklearn", "scann", "numba", "t5x",
+}  # fmt: skip
+
+
+def _module_level_imports(tree: ast.Module) -> set[str]:
+    found = set()
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide which layer is imported"
+            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += ast.iter_child_nodes(node)
+    return found
+
+
+_FILES = sorted((CHECKOUT / "gr_jax").rglob("*.py"))
+
+
+def _imports(file: pathlib.Path) -> set[str]:
+    return _module_level_imports(ast.parse(file.read_text("utf-8")))
+
+
+def test_what_is_optional_is_imported_where_it_is_needed():
+    found = {(str(f.relative_to(CHECKOUT)), name) for f in _FILES for name in _imports(f)}
+    assert not [(file, name) for file, name in sorted(found) if name.split(".")[0] in OPTIONAL]
+
+
+# From the top down; names on one line do not import each other.
+LAYERS = [
+    ["recipes"],
+    ["interop"],
+    ["retrievers"],
+    ["training"],
+    ["evaluation"],
+    ["models"],
+    ["losses"],
+    ["decoding"],
+    ["dense"],
+    ["constraints"],
+    ["docids"],
+    ["clustering"],
+    ["corpus"],
+    ["text"],
+    ["storage"],
+    ["errors", "progress"],
+]
+
+
+def test_imports_only_point_down():
+    level = {name: number for number, names in enumerate(LAYERS) for name in names}
+    wrong = []
+    for file in _FILES:
+        parts = file.relative_to(CHECKOUT / "gr_jax").with_suffix("").parts
+        if parts == ("__init__",):
+            continue
+        assert parts[0] in level, f"{file} belongs to no layer"
+        for name in _imports(file):
+            target = name.split(".")
+            if target[0] == "gr_jax" and len(target) > 1 and target[1] in level and target[1] != parts[0]:
+                if level[target[1]] <= level[parts[0]]:
+                    wrong.append(f"{file.relative_to(CHECKOUT)} imports {name}")
+            assert target[0] not in ("launch", "tasks", "tests", "benchmarks"), f"{file} imports {name}"
+    assert not wrong
+
+
+def test_no_pickle_and_no_paths_of_this_machine():
+    for file in [*_FILES, *(CHECKOUT / "launch").rglob("*.py")]:
+        source = file.read_text("utf-8")
+        assert not re.search(r"^\s*(import|from) pickle|allow_pickle=True|\bdill\b", source, re.MULTILINE), file
+        assert str(CHECKOUT) not in source, file
