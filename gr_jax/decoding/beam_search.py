@@ -61,6 +61,7 @@ def beam_search(
     length_penalty: float = 0.0,
     batch: int | None = None,
     unroll: int | None = None,
+    end_within_beams: bool = False,
 ) -> Beams:
     """Finds the `beams` best identifiers of each query.
 
@@ -81,6 +82,9 @@ def beam_search(
       batch: queries; default: the leading size of the cache's first array.
       unroll: so many first steps are unrolled, each with the shapes that it needs, and the others share one loop which
         ends as soon as nothing better can come. Default: all up to 8, else the first.
+      end_within_beams: a hypothesis may end only where its end is among the `beams` best continuations of its query, as
+        in transformers. For free text, which could end at every step: without it the empty text, unlikely as it is,
+        beats every long one; with it one beam is greedy search. For docids every end counts.
 
     Raises:
       InputError: beams < 1, max_len < 1, an unknown normaliser.
@@ -95,7 +99,7 @@ def beam_search(
         batch = jax.tree.leaves(cache)[0].shape[0]
     if unroll is None:
         unroll = max_len if max_len <= UNROLLED_STEPS else 1
-    search = _Search(decoder, constraint, beams, max_len, normalize, length_penalty)
+    search = _Search(decoder, constraint, beams, max_len, normalize, length_penalty, end_within_beams)
     live: _Live | None = search.start(batch)
     complete: Beams | None = None
     step = 0
@@ -122,6 +126,7 @@ class _Search(NamedTuple):
     max_len: int
     normalize: str
     length_penalty: float
+    end_within_beams: bool
 
     def penalty(self, length: int | Array) -> float | Array:
         return ((5.0 + length) / 6.0) ** self.length_penalty
@@ -151,6 +156,10 @@ class _Search(NamedTuple):
         if width and (not is_last or self.constraint.open_ended or nothing_complete):
             next_live = self._extend(live, candidates, total, slice(0, width), step)
         if candidates.ending:
+            if self.end_within_beams:
+                every = total.reshape(batch, -1)
+                cut = lax.top_k(every, min(self.beams, every.shape[1]))[0][:, -1]  # --> [batch]
+                total = jnp.where(total < cut[:, None, None], -jnp.inf, total)
             ended = self._extend(live, candidates, total, slice(width, width + candidates.ending), step)
             length = jnp.broadcast_to(jnp.asarray(step + 1, jnp.int32), ended.scores.shape)
             done = _flagged(ended.sequences, length, ended.scores / self.penalty(step + 1), ended.states)

@@ -206,7 +206,7 @@ class EncoderDecoderModel:
         num_decodes: int = 1,
         prompt_with_targets: bool = False,
     ) -> tuple[Int[Array, "batch ..."], dict[str, Array]]:
-        """Beam search under `constraint`.
+        """Beam search under `constraint`, or over free text without one (one beam is then greedy search).
 
         Args:
           params, batch: the network's, and encoder_input_tokens.
@@ -229,7 +229,8 @@ class EncoderDecoderModel:
         max_len = self.max_decode_length or batch["decoder_input_tokens"].shape[1]
         decoder = self.decoder(params)
         constraint = Everything(self.module.vocab_size, self.eos_id) if self.constraint is None else self.constraint
-        arguments = {"normalize": self.normalize, **(decoder_params or {})}
+        free = {"end_within_beams": True} if self.constraint is None else {}
+        arguments = {"normalize": self.normalize, **free, **(decoder_params or {})}
         cache = decoder.start(tokens, beams=num_decodes, max_len=max_len)
         found = beam_search(decoder, cache, constraint, beams=num_decodes, max_len=max_len, **arguments)
         if return_all_decodes:

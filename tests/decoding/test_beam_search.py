@@ -13,7 +13,8 @@ from tests.decoding.table_decoder import Reference, TableDecoder, exhaustive, pl
 
 VOCAB, D = 13, 8
 score = jax.jit(score_docids, static_argnames="normalize")
-search = jax.jit(beam_search, static_argnames=("beams", "max_len", "normalize", "length_penalty", "batch", "unroll"))
+SETTINGS = ("beams", "max_len", "normalize", "length_penalty", "batch", "unroll", "end_within_beams")
+search = jax.jit(beam_search, static_argnames=SETTINGS)
 
 
 def make_docids(seed, count, max_len, *, eos, tokens=6):
@@ -230,6 +231,24 @@ def test_free_text(eos_id, unroll):
             complete += [item for item in extended if item[1][-1] == eos_id]
             live = sorted([item for item in extended if item[1][-1] != eos_id], reverse=True)[:beams]
         assert_same(found_of(found, query), sorted(complete + live, reverse=True)[:beams])
+
+
+@pytest.mark.parametrize("unroll", [None, 1])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_free_text_that_may_end_only_within_the_beams(beams, unroll):
+    """As transformers searches; with one beam that is greedy search."""
+    decoder, steps, eos_id = TableDecoder.random(1, 5, 5, scale=1.0), 5, 1
+    queries = query_vectors(3)
+    found = run(decoder, Everything(5, eos_id), queries, beams, steps, unroll=unroll, end_within_beams=True)
+    for number, query in enumerate(queries):
+        reference = FreeReference(decoder, query, 5)
+        live, complete = [(0.0, ())], []
+        for _ in range(steps):
+            extended = [(s + p, (*t, token)) for s, t in live for token, p in reference.next(t).items()]
+            extended.sort(reverse=True)
+            complete += [item for item in extended[:beams] if item[1][-1] == eos_id]
+            live = [item for item in extended if item[1][-1] != eos_id][:beams]
+        assert_same(found_of(found, number), sorted(complete + live, reverse=True)[:beams])
 
 
 def test_is_compiled_with_the_trie_as_an_argument():
