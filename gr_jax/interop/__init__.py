@@ -1,0 +1,1 @@
+"""Other projects' files: Hugging Face folders in and out."""
