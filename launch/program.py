@@ -30,6 +30,8 @@ def read_gin() -> None:
     Raises:
       InputError: a file is not there, a name is misspelt, a value does not parse; names the file and line.
     """
+    import launch.show  # noqa: F401  a recipe's gin files name it, whichever of its programs reads them
+
     gin.add_config_file_search_path(str(_CHECKOUT))
     for name in _GIN_FILE.value:
         if not any((root / name).is_file() for root in (pathlib.Path.cwd(), _CHECKOUT)):

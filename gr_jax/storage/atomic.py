@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Iterator
 
 from gr_jax.errors import InputError
@@ -18,6 +17,7 @@ _SPACE = {
     errno.EDQUOT: ("the disk quota is used up", "Free some space or name a folder on another disk"),
     errno.EFBIG: ("the file would be larger than the file system allows", "Name a folder on another disk"),
 }
+_SHORT = ("the disk took only a part of it: it is full, or a limit is reached", _SPACE[errno.ENOSPC][1])
 _NAMES = {
     errno.EROFS: ("the file system is read-only", "Name a folder that can be written"),
     errno.EACCES: ("no permission to write here", "Name a folder that you may write, or change its permissions"),
@@ -85,14 +85,8 @@ def explain_full_disk(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # NumPy reports a short write without an error number.
-        code = errno.ENOSPC if error.errno is None and _is_full(path) else error.errno
-        if code not in _SPACE:
+        short = error.errno is None and "requested and" in str(error)  # what NumPy says, without the system's reason
+        if not short and error.errno not in _SPACE:
             raise
-        problem, remedy = _SPACE[code]
+        problem, remedy = _SHORT if short else _SPACE[error.errno or 0]
         raise InputError(problem, f"{remedy}; what stood here before is as it was.", file=path) from error
-
-
-def _is_full(path: pathlib.Path) -> bool:
-    folder = next((parent for parent in path.parents if parent.is_dir()), None)
-    return folder is not None and shutil.disk_usage(folder).free < 1 << 20
