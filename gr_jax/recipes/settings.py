@@ -176,11 +176,11 @@ class Training(Settings):
     max_input_length: int = 48
     document_words: int = 64
     rates: Mapping[str, float] = dataclasses.field(
-        default_factory=lambda: {"query": 0.4, "document": 0.1, "pseudo": 0.5}
+        default_factory=lambda: {"query": 0.6, "document": 0.03, "pseudo": 0.37}
     )
     optimizer: str = "adamw"
     learning_rate: float = 1e-3
-    warmup_steps: int = 50
+    warmup_steps: int = 30
     schedule: str = "linear"
     weight_decay: float = 0.0
     clip: float = 1.0
