@@ -6,6 +6,7 @@ stands in wherever vectors are needed to cluster documents and no pretrained enc
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 
@@ -22,12 +23,15 @@ def latent_semantic_vectors(texts: Sequence[str], *, dimension: int = 128, seed:
     """Embeds texts by a truncated SVD of their TF-IDF matrix.
 
     Args:
-      texts: the documents; each must have at least one word for a vector other than zero.
-      dimension: of the vectors; cut to what the matrix has.
-      seed: of the solver's starting vector, so that equal texts give equal vectors.
+      texts: the documents; one without a word gets a vector of zeros.
+      dimension: of the vectors.
+      seed: of what the solver draws, so that equal texts give equal vectors.
 
     Returns:
-      float32 [len(texts), dimension], rows of unit length (zero rows stay zero). Columns past the rank are zero.
+      float32 [len(texts), dimension], rows of unit length (zero rows stay zero). Columns past the matrix are zero.
+
+    Raises:
+      InputError: no document has a word.
     """
     words: dict[str, int] = {}
     columns, offsets = [], [0]
@@ -47,12 +51,30 @@ def latent_semantic_vectors(texts: Sequence[str], *, dimension: int = 128, seed:
     norms = np.sqrt(np.asarray(tfidf.multiply(tfidf).sum(axis=1)).ravel())
     tfidf = scipy.sparse.diags(1 / np.maximum(norms, 1e-9)) @ tfidf
 
-    rank = min(dimension, min(tfidf.shape) - 1)
     vectors = np.zeros((len(texts), dimension), np.float32)
-    if rank >= 1:
-        start = np.random.default_rng(seed).standard_normal(min(tfidf.shape))
-        left, values, _ = scipy.sparse.linalg.svds(tfidf.astype(np.float64), k=rank, v0=start)
-        vectors[:, :rank] = (left * values)[:, ::-1]
+    if min(tfidf.shape) <= dimension:  # all of the spectrum, of which the iterative solver cannot give the last value
+        left, values, _ = np.linalg.svd(tfidf.toarray(), full_matrices=False)
+        vectors[:, : len(values)] = left * values
     else:
-        vectors[:, 0] = 1.0
+        vectors[:] = _leading_part(tfidf.astype(np.float64), dimension, seed)
+    vectors[np.diff(counts.indptr) == 0] = 0.0  # what the solver leaves there is noise, which must not get unit length
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+
+
+def _leading_part(matrix: scipy.sparse.csr_matrix, k: int, seed: int) -> np.ndarray:
+    """Left singular vectors times singular values of the k largest, [rows, k].
+
+    Not by `scipy.sparse.linalg.svds`: where singular values are equal, as they are for texts of one pattern, its solver
+    starts again from a vector that it draws from the system's entropy.
+    """
+    rows, columns = matrix.shape
+    random = np.random.default_rng(seed)
+    one, other = (matrix, matrix.T) if rows <= columns else (matrix.T, matrix)
+    gram = scipy.sparse.linalg.LinearOperator(
+        (min(rows, columns),) * 2, matvec=lambda x: one @ (other @ x), dtype=np.float64
+    )
+    # scipy before 1.17 draws from a fixed state of its own.
+    seeded = {"rng": random} if "rng" in inspect.signature(scipy.sparse.linalg.eigsh).parameters else {}
+    values, basis = scipy.sparse.linalg.eigsh(gram, k=k, v0=random.standard_normal(gram.shape[0]), **seeded)
+    values, basis = values[::-1], basis[:, ::-1]
+    return basis * np.sqrt(np.maximum(values, 0)) if rows <= columns else matrix @ basis
