@@ -83,7 +83,7 @@ def run(main: Callable[..., None]) -> None:
         else:
             show(message, category, *where)
 
-    warnings.showwarning = note
+    warnings.showwarning = note  # type: ignore[assignment]
     app.run(guarded, argv=rewrite_gin_flags(sys.argv))
 
 

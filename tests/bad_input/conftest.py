@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
-import resource
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -32,24 +30,19 @@ SMALLEST = (
     "--gin.Training.dev_queries=0",
 )
 
-Launch = Callable[..., subprocess.CompletedProcess]
-
 
 def launch(program: str, *flags: str, largest_file: int | None = None) -> subprocess.CompletedProcess:
     """Runs `python -m launch.PROGRAM FLAGS`; `largest_file` bytes is all that it may write into one file."""
     environment = {**os.environ, "XLA_FLAGS": "", "COLUMNS": "200"}
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-
-    return subprocess.run(
-        [sys.executable, "-m", f"launch.{program}", *flags],
-        cwd=CHECKOUT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        preexec_fn=None if largest_file is None else limit,
-    )
+    command = [sys.executable, "-m", f"launch.{program}"]
+    if largest_file is not None:
+        code = (
+            "import resource, runpy\n"
+            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({largest_file}, {largest_file}))\n"
+            f"runpy.run_module('launch.{program}', run_name='__main__', alter_sys=True)"
+        )
+        command = [sys.executable, "-c", code]
+    return subprocess.run([*command, *flags], cwd=CHECKOUT, env=environment, capture_output=True, text=True)
 
 
 def recipe_flags(corpus: pathlib.Path, model_dir: pathlib.Path) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from tests.end_to_end.test_packaging import CHECKOUT
 NOTEBOOK = CHECKOUT / "notebooks" / "quickstart.ipynb"
 # What makes it short, and nothing else: fewer documents, fewer steps, a smaller search.
 SHORTER = {
-    "recipes.PythonDocs()": 'recipes.PythonDocs(packages=("optax",))',
+    "recipes.PythonDocs()": 'recipes.PythonDocs(packages=("statistics", "heapq", "bisect"))',
     "steps=150": "steps=4",
     "warmup_steps=30": "warmup_steps=2",
     "evaluate_every=75": "evaluate_every=2, dev_queries=20",
