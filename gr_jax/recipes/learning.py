@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
 from gr_jax import evaluation, models, retrievers
+from gr_jax.errors import InputWarning
 from gr_jax.models import network_folder
 from gr_jax.recipes import documents, examples, networks
 from gr_jax.recipes.settings import Decoding, Network
@@ -27,8 +29,9 @@ from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.token_store import TokenStore
 
 DEV_MEASURES = ("Success@1", "Success@10", "RR@10")
-# Beams of the retrievals on dev: enough to compare parameters, at a fraction of the cost of the full search.
-DEV_BEAMS = 20
+# Most beams of the retrievals on dev. With fewer than the first level is wide, they would judge the clusters' order more
+# than the documents', and keep other parameters than the full search wants.
+DEV_BEAMS = 64
 
 
 def model_stage(
@@ -71,12 +74,11 @@ def model_stage(
         multipliers: Mapping[str, float],
     ) -> Any:
         store = TokenStore.load(place.inputs["examples"] / "tokens")
-        rates = {kind: rate for kind, rate in settings.rates.items() if rate and store.counts().get(kind)}
         batches = make_batches(
             store,
             batch_size=settings.batch_size,
             lengths={"inputs": settings.row_length, "targets": settings.row_targets},
-            rates=rates,
+            rates=settings.rates,
             seed=settings.seed,
         )
         model = models.EncoderDecoderModel(
@@ -91,8 +93,8 @@ def model_stage(
         if settings.dev_queries and len(dataset.qrels.get("dev", ())):
             retriever = GenerativeRetriever(
                 module, params, words, ids,
-                transform=dataset.transform, beams=DEV_BEAMS, normalize=decoding.normalize,
-                max_query_length=decoding.max_query_length,
+                transform=dataset.transform, beams=min(decoding.beams, DEV_BEAMS), normalize=decoding.normalize,
+                max_query_length=settings.max_input_length,  # as training reads them; not what the index is told later
             )  # fmt: skip
             evaluate = DevEvaluation(retriever, dataset, settings.dev_queries)
         keep = settings.keep_best if evaluate is not None else ""
@@ -102,7 +104,7 @@ def model_stage(
             steps=settings.steps,
             optimizer=_optimizer(settings, multipliers),
             model_dir=place.work,
-            mesh=None if settings.mesh == (0, 1) else make_mesh(*settings.mesh),
+            mesh=None if tuple(settings.mesh) == (0, 1) else make_mesh(*settings.mesh),
             seed=settings.seed,
             microbatches=settings.microbatches,
             initial_params=params,
@@ -113,11 +115,13 @@ def model_stage(
             checkpoint_every=settings.checkpoint_every,
             progress=True,
         )
-        place.meta.update({"step": result.step, "last_step": result.last_step, "dev": result.history[-1:]})
+        dev = [record for record in result.history if record["step"] == result.step]
+        place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev})
         return result.params
 
     inputs = (corpus, vectors, docids, vocabulary, token_rows)
-    config = {"network": network.as_config(), "training": settings.as_config(), "decoding": decoding.normalize}
+    about = network.as_config() | documents.encoder_config(network.encoder)
+    config = {"network": about, "training": settings.as_config(), "decoding": decoding.normalize}
     return Stage("model", config, inputs, make)
 
 
@@ -136,7 +140,9 @@ class DevEvaluation:
     def __call__(self, params: Mapping[str, Any], step: int) -> dict[str, float]:
         del step
         retriever = self._retriever.with_parameters(params)
-        run = retrievers.retrieve_run(retriever, self._queries, self._corpus, k=10)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)  # of long queries; once per batch and evaluation is too often
+            run = retrievers.retrieve_run(retriever, self._queries, self._corpus, k=10)
         return {f"dev/{name}": value for name, value in evaluation.evaluate(run, self._qrels, DEV_MEASURES).items()}
 
 
