@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 import shutil
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +14,7 @@ import numpy as np
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
-from gr_jax import evaluation, models, retrievers
+from gr_jax import evaluation, models, retrievers, storage
 from gr_jax.errors import InputWarning
 from gr_jax.models import network_folder
 from gr_jax.recipes import documents, examples, networks
@@ -29,8 +32,8 @@ from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.token_store import TokenStore
 
 DEV_MEASURES = ("Success@1", "Success@10", "RR@10")
-# Most beams of the retrievals on dev. With fewer than the first level is wide, they would judge the clusters' order more
-# than the documents', and keep other parameters than the full search wants.
+# Most beams of the retrievals on dev. With fewer than the first level is wide, they would judge the order of clusters
+# more than that of documents, and keep other parameters than the full search wants.
 DEV_BEAMS = 64
 
 
@@ -47,6 +50,7 @@ def model_stage(
     """Trains the network. Interrupted, it goes on from its latest checkpoint with the same result."""
 
     def make(place: Workplace) -> None:
+        before, started = seconds_of_earlier_starts(place.work), time.monotonic()
         ids = documents.load_docids(place.inputs["docids"])
         words = examples.load_vocabulary(place.inputs["vocabulary"])
         module, pretrained = networks.make_network(network, words.size, ids)
@@ -64,6 +68,7 @@ def model_stage(
             shutil.copy(curves, place.folder / "metrics.jsonl")
         else:
             (place.folder / "metrics.jsonl").write_text("")
+        place.meta["seconds"] = before + time.monotonic() - started
 
     def _train(
         place: Workplace,
@@ -123,6 +128,20 @@ def model_stage(
     about = network.as_config() | documents.encoder_config(network.encoder)
     config = {"network": about, "training": settings.as_config(), "decoding": decoding.normalize}
     return Stage("model", config, inputs, make)
+
+
+def seconds_of_earlier_starts(work: pathlib.Path) -> float:
+    """How long the starts before this one trained, up to their last sign of life under `work`; notes this start.
+
+    A training budget is what all starts used together, however often the process was killed in between.
+    """
+    file, now = work / "starts.json", time.time()
+    starts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    if starts:
+        signs = (path.stat().st_mtime for path in work.rglob("*") if path != file)
+        starts[-1]["end"] = max(starts[-1]["start"], *(sign for sign in signs if sign < now), 0.0)
+    storage.write_json(file, [*starts, {"start": now}])
+    return sum(start["end"] - start["start"] for start in starts)
 
 
 class DevEvaluation:
