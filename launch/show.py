@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import sys
 from collections.abc import Sequence
 
 import gin
@@ -33,7 +35,18 @@ def show_next(searcher: Searcher, model_dir: str | os.PathLike = gin.REQUIRED, q
     asked = questions[0] if questions else "your question"
     print(f"\nReport:  {model_dir}/results/report.html  (and report.md, metrics.json, runs/*.trec)")
     print("Next:")
-    print(f'  python -m launch.search --index={model_dir}/index "{asked}"')
-    print(f"  python -m launch.retrieve --index={model_dir}/index --queries=queries.jsonl --output=run.trec --k=100")
-    print("  python -m launch.evaluate --run=run.trec --qrels=qrels/test.tsv")
-    print(f'  python -c \'import gr_jax; print(*gr_jax.load("{model_dir}/index").search("{asked}", k=5), sep="\\n")\'')
+    python, index = _python(), f"{model_dir}/index"
+    print(f'  {python} -m launch.search --index={index} "{asked}"')
+    splits = sorted(path.stem for path in pathlib.Path(model_dir).glob("results/qrels/*.tsv"))
+    if splits:
+        qrels = f"--qrels={model_dir}/results/qrels/{splits[0]}.tsv"
+        queries = f"--queries={model_dir}/results/queries.jsonl"
+        print(f"  {python} -m launch.retrieve --index={index} {queries} {qrels} --output=run.trec --k=100")
+        print(f"  {python} -m launch.evaluate --run=run.trec {qrels}")
+    print(f'  {python} -c \'import gr_jax; print(*gr_jax.load("{index}").search("{asked}", k=5), sep="\\n")\'')
+
+
+def _python() -> str:
+    """This interpreter, as it is called from here: the environment of `make quickstart` is not activated."""
+    path = pathlib.Path(sys.executable)
+    return os.path.relpath(path) if path.is_relative_to(pathlib.Path.cwd()) else "python"

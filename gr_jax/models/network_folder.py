@@ -35,7 +35,9 @@ def save_network(folder: str | os.PathLike, module: EncoderDecoder, params: Mapp
     }
     (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     flat = traverse_util.flatten_dict(dict(params), sep="/")
-    arrays = {name: np.asarray(value, order="C") for name, value in flat.items()}  # ascontiguousarray makes scalars rows
+    arrays = {
+        name: np.asarray(value, order="C") for name, value in flat.items()
+    }  # ascontiguousarray makes scalars rows
     safetensors.numpy.save_file(arrays, folder / PARAMETERS_FILE)
 
 

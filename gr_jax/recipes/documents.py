@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
+import shutil
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +32,7 @@ def corpus_stage(source: Source) -> Stage:
     def make(place: Workplace) -> None:
         dataset = source.load(place.folder / "columns")
         dataset.save(place.folder / "dataset")
+        shutil.rmtree(place.folder / "columns")  # the dataset has them too
         place.meta.update(dataset.fingerprint)
 
     return Stage("corpus", source.as_config(), (), make, shared=True)
@@ -61,6 +65,22 @@ def pretrained_folder(name: str) -> pathlib.Path:
     return pathlib.Path(name)
 
 
+def encoder_config(name: str) -> dict[str, Any]:
+    """What identifies an encoder: a name, and for a folder its content, which may be another tomorrow.
+
+    Raises:
+      InputError: it is not there.
+    """
+    if name in ("lsa", "t5", "minilm"):
+        return {"encoder": name}
+    files = {}
+    for path in sorted(pretrained_folder(name).iterdir()):
+        if path.is_file():
+            with open(path, "rb") as file:
+                files[path.name] = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return {"encoder": name, "encoder_files": files}
+
+
 def vectors_stage(corpus: Stage, vectors: Vectors) -> Stage:
     """Vectors of documents or their passages, float32 [n, d], unit rows; `owner.npy` says whose each is."""
     from gr_jax.interop import huggingface
@@ -68,7 +88,7 @@ def vectors_stage(corpus: Stage, vectors: Vectors) -> Stage:
     name = vectors.encoder
     if name == "auto":
         name = "lsa" if huggingface.find_minilm() is None else "minilm"
-    config = vectors.as_config() | {"encoder": name}
+    config = vectors.as_config() | encoder_config(name)
 
     def make(place: Workplace) -> None:
         texts, owner = passages(load_dataset(place.inputs["corpus"]), vectors)
@@ -113,6 +133,12 @@ def load_owner(folder) -> np.ndarray:
 def docids_stage(corpus: Stage, vectors: Stage, identifiers: Identifiers) -> Stage:
     """Docids of the chosen scheme."""
     clustered = identifiers.scheme == "hierarchical_kmeans"
+    if vectors.config["passages"] != "document" and not clustered:
+        raise InputError(
+            "only hierarchical_kmeans gives passages docids of their own",
+            'Set Vectors.passages = "document", or Identifiers.scheme = "hierarchical_kmeans".',
+            value=identifiers.scheme,
+        )
 
     def make(place: Workplace) -> None:
         num_documents = len(load_dataset(place.inputs["corpus"]).corpus)

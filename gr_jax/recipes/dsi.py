@@ -40,7 +40,7 @@ def dsi_stages(
     provenance = {
         "pseudo_queries": ", ".join(f"{count} {kind}" for kind, count in pseudo_queries.kinds.items()) or "none",
         "normalizer": decoding.normalize,
-        "seeds": [training.seed],
+        "seeds": sorted({identifiers.seed, pseudo_queries.seed, training.seed}),
     }
     judged = results.results_stage(name, corpus, docids, model, built, provenance=provenance)
     return [corpus, embedded, docids, made, vocabulary, rows, model, built, judged]

@@ -25,7 +25,7 @@ def vocabulary_stage(corpus: Stage, network: Network) -> Stage:
     """The vocabulary of what is read: the pretrained encoder's, bytes, or pieces trained on the documents."""
     settings: dict = {"vocabulary": network.vocabulary}
     if network.vocabulary == "pretrained":
-        settings["encoder"] = network.encoder
+        settings |= documents.encoder_config(network.encoder)
     if network.vocabulary == "sentencepiece":
         settings["size"] = network.vocabulary_size
 

@@ -126,7 +126,10 @@ def model_stage(
 
     inputs = (corpus, vectors, docids, vocabulary, token_rows)
     about = network.as_config() | documents.encoder_config(network.encoder)
-    config = {"network": about, "training": settings.as_config(), "decoding": decoding.normalize}
+    taught = settings.as_config()
+    if settings.multipliers is None:
+        taught["multipliers"] = networks.DEFAULT_MULTIPLIERS
+    config = {"network": about, "training": taught, "decoding": decoding.normalize}
     return Stage("model", config, inputs, make)
 
 

@@ -92,6 +92,14 @@ def initial_parameters(
     return initialise_docid_tables(params, table, network.temperature)
 
 
+# Factors on the learning rate where nobody says otherwise, by what a part starts from; see below.
+DEFAULT_MULTIPLIERS = {
+    "pretrained encoder": {"encoder": 0.05},
+    "outputs from centroids": {"decoder/logits_dense": 0.1, "decoder_token_embedder": 0.01, "decoder": 0.01},
+    "random outputs": {"decoder/logits_dense": 50.0},
+}
+
+
 def learning_rate_multipliers(
     module: models.EncoderDecoder, network: Network, pretrained: Mapping[str, Any] | None
 ) -> dict[str, float]:
@@ -108,9 +116,9 @@ def learning_rate_multipliers(
         factors["token_embedder"] = 0.0
         factors |= {f"encoder/{name}": 0.0 for name in pretrained["encoder"] if "embed" in name}
         factors |= {f"encoder/layers_{layer}": 0.0 for layer in range(layers // 2)}
-        factors["encoder"] = 0.05
+        factors |= DEFAULT_MULTIPLIERS["pretrained encoder"]
     if network.outputs == "centroid":
-        factors |= {"decoder/logits_dense": 0.1, "decoder_token_embedder": 0.01, "decoder": 0.01}
+        factors |= DEFAULT_MULTIPLIERS["outputs from centroids"]
     elif pretrained is not None:
-        factors["decoder/logits_dense"] = 50.0
+        factors |= DEFAULT_MULTIPLIERS["random outputs"]
     return factors

@@ -66,6 +66,9 @@ def results_stage(
             _look_inside(report, name, dataset, splits[-1], searcher, documents.load_docids(place.inputs["docids"]))
         report.save(place.folder)
         storage.write_json(place.folder / "metrics.json", values)
+        dataset.queries.save(place.folder / "queries.jsonl")
+        for split in splits:
+            dataset.split(split).save(place.folder / "qrels" / f"{split}.tsv")
         evaluation.print_table(report)
         if not splits:
             print("There are no judged queries: nothing can be measured. Ask the index itself, as shown below.")
@@ -91,10 +94,14 @@ def _look_inside(
     """Adds example searches, and at which depth the right docids were lost."""
     queries, qrels = dataset.split_queries(split), dataset.split(split)
     for query_id, question in list(zip(queries.ids, queries.texts, strict=True))[:NUM_EXAMPLES]:
-        report.add_example(question, searcher.search(question, 5), relevant=set(qrels[query_id]), system=name)
+        right = {doc_id for doc_id, grade in qrels[query_id].items() if grade > 0}
+        report.add_example(question, searcher.search(question, 5), relevant=right, system=name)
     if isinstance(searcher.retriever, GenerativeRetriever):
         sample = queries.select(queries.ids[:200])
-        gold = [[dataset.corpus.index_of(doc_id) for doc_id in qrels[query_id]] for query_id in sample.ids]
+        gold = [
+            [dataset.corpus.index_of(doc_id) for doc_id, grade in qrels[query_id].items() if grade > 0]
+            for query_id in sample.ids
+        ]
         report.add_beam_survival(name, beam_survival(searcher.retriever, sample.texts, gold, docids))
 
 
@@ -103,22 +110,25 @@ def beam_survival(
 ) -> np.ndarray:
     """Share of queries that still have a prefix of a right docid in the beam, by depth.
 
+    Args:
+      retriever: with its own number of beams.
+      queries: questions.
+      gold: the right documents of each; a question without any is left out.
+      docids: of the retriever.
+
     Returns:
       float [max_len]: entry i is for the first i + 1 tokens, among the hypotheses that were left at the end.
     """
-    names: dict[int, list[int]] = {}
-    for row in range(len(docids)):
-        for document in docids.documents[docids.offsets[row] : docids.offsets[row + 1]]:
-            names.setdefault(int(document), []).append(row)
-    ranking = retriever.retrieve(queries, retriever.beams, explain=True)
-    assert ranking.evidence is not None
+    asked = [(query, relevant) for query, relevant in zip(queries, gold, strict=True) if len(relevant)]
     alive = np.zeros(docids.tokens.shape[1])
-    for reasons, relevant in zip(ranking.evidence, gold, strict=True):
-        written = [one[0].tokens for one in reasons]
-        rows = [row for document in relevant for row in names[document]]
+    if not asked:
+        return alive
+    ranking = retriever.retrieve([query for query, _ in asked], retriever.beams, explain=True)
+    assert ranking.evidence is not None
+    for documents_found, (_, relevant) in zip(ranking.evidence, asked, strict=True):
+        written = [reason.tokens for reasons in documents_found for reason in reasons]
+        right = [docids.sequence(int(row)) for document in relevant for row in docids.rows_of(document)]
         for depth in range(1, len(alive) + 1):
             beams = {tokens[:depth] for tokens in written}
-            alive[depth - 1] += any(
-                tuple(docids.tokens[row, : min(depth, docids.lengths[row])].tolist()) in beams for row in rows
-            )
-    return alive / len(queries)
+            alive[depth - 1] += any(tuple(tokens[:depth]) in beams for tokens in right)
+    return alive / len(asked)

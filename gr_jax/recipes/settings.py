@@ -12,6 +12,7 @@ from typing import Any
 import gin
 
 from gr_jax.errors import InputError
+from gr_jax.training.features import SOURCES
 
 
 class Settings:
@@ -200,6 +201,12 @@ class Training(Settings):
         _one_of("Training.optimizer", self.optimizer, "adamw", "adafactor")
         _one_of("Training.normalize", self.normalize, "vocabulary", "level")
         _one_of("Training.schedule", self.schedule, "constant", "linear", "rsqrt")
+        if not set(self.rates) <= set(SOURCES) or not any(self.rates.values()) or min(self.rates.values()) < 0:
+            raise InputError(
+                "Training.rates are not shares of kinds of examples",
+                f"Give numbers of 0 or more for {', '.join(SOURCES)}, not all 0.",
+                value=dict(self.rates),
+            )
         _at_least(0, steps=self.steps, warmup_steps=self.warmup_steps)
         _at_least(1, batch_size=self.batch_size, microbatches=self.microbatches)
         if self.schedule == "linear" and 0 < self.steps <= self.warmup_steps:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
+import importlib.util
 import pathlib
 import platform
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -93,9 +95,22 @@ class PythonDocs:
 
 
 def _version(package: str) -> str:
+    """The version of what has this import name; of what was never installed, a hash of its source. "" for Python's own."""
     for name in (package, f"{package}-checkpoint"):
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return ""
+    top = package.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return ""
+    distributions = sorted(set(importlib.metadata.packages_distributions().get(top, ())))
+    if distributions:
+        return " ".join(f"{name} {importlib.metadata.version(name)}" for name in distributions)
+    spec = importlib.util.find_spec(top)
+    digest = hashlib.sha256()
+    for root in (spec.submodule_search_locations or [spec.origin or ""]) if spec else []:
+        for file in sorted(pathlib.Path(root).rglob("*.py")) or [pathlib.Path(root)]:
+            digest.update(f"{file.relative_to(root)}\n".encode())
+            digest.update(file.read_bytes() if file.is_file() else b"")
+    return digest.hexdigest()[:16]

@@ -61,6 +61,12 @@ class GenerativeRetriever:
                 f"the decoder writes {module.vocab_size} tokens, the docids need {docids.vocab_size}",
                 "Use the docids that the network was trained on.",
             )
+        words = module.encoder_config.vocab_size
+        if vocabulary.size > words:
+            raise InputError(
+                f"the vocabulary has {vocabulary.size} tokens, the encoder reads {words}",
+                "Use the vocabulary that the network was trained with.",
+            )
         if beams < 1:
             raise InputError("there must be at least one beam", "Set beams to 1 or more.", value=beams)
         self.module, self.vocabulary, self.docids = module, vocabulary, docids
@@ -69,15 +75,20 @@ class GenerativeRetriever:
         self.max_query_length, self.batch_size = max_query_length, batch_size
         self.trie = Trie.from_docids(docids)
         self._most_documents = int(np.diff(docids.offsets).max())
-        self._decoder = models.GenerativeDecoder(module, self.params, docids.levels)
+        self._decoder = models.GenerativeDecoder(module, self.params, docids.levels, docids.eos_id)
 
     def with_parameters(self, params: Any) -> GenerativeRetriever:
         """The same retriever around other parameters, as evaluation during training needs it; nothing is rebuilt."""
         copy = object.__new__(GenerativeRetriever)
         copy.__dict__.update(self.__dict__)
         copy.params = params
-        copy._decoder = models.GenerativeDecoder(self.module, params, self.docids.levels)
+        copy._decoder = models.GenerativeDecoder(self.module, params, self.docids.levels, self.docids.eos_id)
         return copy
+
+    @property
+    def num_documents(self) -> int:
+        """Documents of the corpus that it answers from."""
+        return self.docids.num_documents
 
     def retrieve(
         self,
@@ -87,7 +98,8 @@ class GenerativeRetriever:
         allowed: Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"] | None = None,
         explain: bool = False,
     ) -> Ranking:
-        """See `Retriever.retrieve`. A document reached by several docids gets the best of their scores.
+        """See `Retriever.retrieve`. A document reached by several docids gets the best of their scores; its evidence is
+        all of them, best first.
 
         Raises:
           InputError: an empty query, or `k` is not positive.
@@ -119,11 +131,13 @@ class GenerativeRetriever:
                 tokens[rows], int(lengths[rows].max()), None if mask is None else mask[rows], k
             )
             for at, row in enumerate(rows):
-                best = _best_documents(documents[at], k)
-                doc_index[row, : len(best)] = [document for document, _ in best]
-                score[row, : len(best)] = [found.scores[at, beam] for _, beam in best]
+                best = _best_documents(documents[at], k, stop=not explain)
+                doc_index[row, : len(best)] = list(best)
+                score[row, : len(best)] = [found.scores[at, beams[0]] for beams in best.values()]
                 if explain:
-                    evidence[row] = tuple((self._evidence(found, at, beam),) for _, beam in best)
+                    evidence[row] = tuple(
+                        tuple(self._evidence(found, at, beam) for beam in beams) for beams in best.values()
+                    )
         return Ranking(doc_index, score, tuple(evidence) if explain else None)
 
     def save(
@@ -213,13 +227,21 @@ def _search(
     return found, jnp.where(found.valid[..., None], documents, -1)
 
 
-def _best_documents(documents: Int[np.ndarray, "beam limit"], k: int) -> list[tuple[int, int]]:
-    """The first k documents along the beams (which are best first), each once, with the beam that found it."""
-    best: dict[int, int] = {}
-    for beam, named in enumerate(documents):
+def _best_documents(documents: Int[np.ndarray, "beam limit"], k: int, *, stop: bool) -> dict[int, list[int]]:
+    """The first k documents along the beams (which are best first), each with the beams that found it.
+
+    Args:
+      documents: of each beam, −1 where it has fewer.
+      k: how many are wanted.
+      stop: as soon as there are k, whatever other beams lead to them.
+    """
+    best: dict[int, list[int]] = {}
+    for beam, named in enumerate(documents.tolist()):
         for document in named:
-            if document >= 0 and int(document) not in best:
-                best[int(document)] = beam
-                if len(best) == k:
-                    return list(best.items())
-    return list(best.items())
+            if document in best:
+                best[document].append(beam)
+            elif document >= 0 and len(best) < k:
+                best[document] = [beam]
+        if stop and len(best) == k:
+            break
+    return best

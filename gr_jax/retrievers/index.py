@@ -9,6 +9,7 @@ from typing import Any
 
 from gr_jax import storage
 from gr_jax.corpus import Corpus
+from gr_jax.errors import InputError
 from gr_jax.retrievers.searcher import Searcher
 
 KIND = "index"
@@ -28,7 +29,12 @@ def save(
 
 
 def fill(folder: pathlib.Path, retriever: Any, corpus: Corpus) -> None:
-    """Puts a retriever and its documents into a folder that somebody else finishes."""
+    """Puts a retriever and its documents into a folder that somebody else finishes.
+
+    Raises:
+      InputError: the retriever was made for another number of documents.
+    """
+    _check_size(retriever, corpus, folder)
     retriever.save(folder / "retriever", corpus=corpus.fingerprint)
     corpus.save(folder / "corpus")
 
@@ -48,6 +54,24 @@ def load(folder: str | os.PathLike) -> Searcher:
     folder = pathlib.Path(folder)
     storage.read_folder(folder, KIND)  # checks every file, so the parts below need not
     kind = storage.read_folder(folder / "retriever", verify=False).kind
+    if kind not in _RETRIEVERS:
+        raise InputError(
+            "this version of gr_jax has no such retriever",
+            f"Use the version that wrote the index; this one has {', '.join(_RETRIEVERS)}.",
+            file=folder / "retriever",
+            value=kind,
+        )
     module, name = _RETRIEVERS[kind].split(":")
     retriever = getattr(importlib.import_module(module), name).load(folder / "retriever", verify=False)
-    return Searcher(retriever, Corpus.load(folder / "corpus", verify=False))
+    corpus = Corpus.load(folder / "corpus", verify=False)
+    _check_size(retriever, corpus, folder)
+    return Searcher(retriever, corpus)
+
+
+def _check_size(retriever: Any, corpus: Corpus, folder: pathlib.Path) -> None:
+    if retriever.num_documents != len(corpus):
+        raise InputError(
+            f"a retriever of {retriever.num_documents} documents for a corpus of {len(corpus)}",
+            "Use the corpus that the retriever was made from.",
+            file=folder,
+        )

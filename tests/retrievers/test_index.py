@@ -1,0 +1,57 @@
+"""Indexes: what was saved answers, and parts that do not belong together are refused."""
+
+import numpy as np
+import pytest
+
+import gr_jax
+from gr_jax import storage
+from gr_jax.corpus import Corpus, Document
+from gr_jax.errors import InputError
+from gr_jax.retrievers import BM25, index
+
+CORPUS = Corpus.from_documents(
+    [Document("d0", "Cats", "They sleep."), Document("d1", "Dogs", "They run."), Document("d2", "Owls", "They see.")]
+)
+
+
+class Retriever:
+    """What an index needs of one, of a kind that no version has."""
+
+    num_documents = 3
+
+    def save(self, folder, *, corpus):
+        with storage.write_folder(folder, "telepathy", corpus=corpus):
+            pass
+
+
+def test_an_index_is_its_retriever_and_its_documents(tmp_path):
+    index.save(tmp_path / "index", BM25(CORPUS), CORPUS, meta={"by": "a test"}, gin="x = 1")
+    manifest = storage.read_folder(tmp_path / "index", "index")
+    assert manifest.corpus == CORPUS.fingerprint and manifest.meta == {"by": "a test"} and manifest.gin == "x = 1"
+    for load in (index.load, gr_jax.load):
+        (hit,) = load(tmp_path / "index").search("dogs", k=1)
+        assert (hit.doc_id, hit.title, hit.text, hit.docid) == ("d1", "Dogs", "They run.", "")
+
+
+def test_a_corpus_of_another_size_is_refused(tmp_path):
+    with pytest.raises(InputError, match="3 documents for a corpus of 2"):
+        index.save(tmp_path / "index", BM25(CORPUS), CORPUS.subset([0, 1]))
+    assert not (tmp_path / "index").exists()
+    with storage.write_folder(tmp_path / "index", "index") as folder:
+        BM25(CORPUS).save(folder / "retriever", corpus=CORPUS.fingerprint)
+        CORPUS.subset([0, 1]).save(folder / "corpus")
+    with pytest.raises(InputError, match=str(tmp_path / "index")):
+        index.load(tmp_path / "index")
+
+
+def test_a_retriever_that_this_version_does_not_have(tmp_path):
+    index.save(tmp_path / "index", Retriever(), CORPUS)
+    with pytest.raises(InputError, match="'telepathy'"):
+        index.load(tmp_path / "index")
+
+
+def test_loading_maps_the_documents(tmp_path):
+    index.save(tmp_path / "index", BM25(CORPUS), CORPUS)
+    searcher = index.load(tmp_path / "index")
+    assert searcher.corpus.fingerprint == CORPUS.fingerprint
+    assert isinstance(searcher.corpus.texts.blob, np.memmap)

@@ -1,0 +1,48 @@
+"""Searchers: one question in, readable hits out."""
+
+import numpy as np
+import pytest
+
+from gr_jax.corpus import Corpus, Document
+from gr_jax.errors import InputError
+from gr_jax.retrievers import Evidence, Ranking, Searcher
+
+CORPUS = Corpus.from_documents(Document(f"d{i}", f"Title {i}" if i else "", f"text {i}") for i in range(4))
+
+
+class Echo:
+    """Answers every query with the documents 2 and 0; remembers what it was asked."""
+
+    def retrieve(self, queries, k, *, allowed=None, explain=False):
+        self.asked = (list(queries), k, allowed, explain)
+        doc_index = np.full((len(queries), k), -1, np.int32)
+        score = np.full((len(queries), k), -np.inf, np.float32)
+        doc_index[:, :2], score[:, :2] = np.asarray([2, 0])[:k], np.asarray([-0.5, -1.25])[:k]
+        reasons = ((Evidence("term", "text", 1.0), Evidence("docid", "7-3", -0.5, (7, 3))), ())[:k]
+        return Ranking(doc_index, score, (reasons,) * len(queries) if explain else None)
+
+
+def test_hits_are_the_documents_with_what_was_generated():
+    hits = Searcher(Echo(), CORPUS).search("anything", k=3)
+    assert [(hit.doc_id, hit.title, hit.text, hit.score, hit.docid) for hit in hits] == [
+        ("d2", "Title 2", "text 2", -0.5, "7-3"),
+        ("d0", "", "text 0", -1.25, ""),
+    ]
+    assert str(hits[0]) == "   -0.50  Title 2  [7-3]"
+    assert str(hits[1]) == "   -1.25  d0"
+    assert [hit.doc_id for hit in Searcher(Echo(), CORPUS).search("anything", k=1)] == ["d2"]
+
+
+@pytest.mark.parametrize(
+    ("query", "k", "message"), [("", 3, "empty"), (" \n", 3, "empty"), ("a", 0, "k"), ("a", -1, "k")]
+)
+def test_bad_questions(query, k, message):
+    with pytest.raises(InputError, match=message):
+        Searcher(Echo(), CORPUS).search(query, k)
+
+
+def test_batches_go_to_the_retriever_as_they_are():
+    echo, allowed = Echo(), np.ones(4, bool)
+    ranking = Searcher(echo, CORPUS).retrieve(["a", "b"], 3, allowed=allowed, explain=True)
+    assert ranking.doc_index.tolist() == [[2, 0, -1]] * 2
+    assert echo.asked == (["a", "b"], 3, allowed, True)
