@@ -95,7 +95,7 @@ class PythonDocs:
 
 
 def _version(package: str) -> str:
-    """The version of what has this import name; of what was never installed, a hash of its source. "" for Python's own."""
+    """The version of what is imported by this name; a hash of the source of what was never installed; of Python none."""
     for name in (package, f"{package}-checkpoint"):
         try:
             return importlib.metadata.version(name)

@@ -69,7 +69,7 @@ def _tensorboard(folder: pathlib.Path) -> Any:
         if importlib.util.find_spec(package) is None:
             raise InputError(
                 f"TensorBoard files need the package {package}",
-                "Run pip install clu tensorboard tensorflow, or leave tensorboard=False: metrics.jsonl has every number.",
+                "pip install clu tensorboard tensorflow, or leave tensorboard=False: metrics.jsonl has all.",
             )
     from clu import metric_writers
 
