@@ -95,7 +95,7 @@ class PythonDocs:
 
 
 def _version(package: str) -> str:
-    """The version of what is imported by this name; a hash of the source of what was never installed; of Python none."""
+    """The version of what is imported by this name; of what was never installed a hash of its source; of Python, ""."""
     for name in (package, f"{package}-checkpoint"):
         try:
             return importlib.metadata.version(name)

@@ -1,0 +1,68 @@
+"""Settings: every field is in the key, and what cannot work is refused at once."""
+
+import dataclasses
+import json
+
+import gin
+import pytest
+
+from gr_jax import recipes
+from gr_jax.errors import InputError
+
+ALL = [
+    recipes.Vectors,
+    recipes.Identifiers,
+    recipes.PseudoQueries,
+    recipes.Network,
+    recipes.Training,
+    recipes.Decoding,
+]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_field_is_part_of_the_configuration(kind):
+    config = kind().as_config()
+    assert list(config) == [field.name for field in dataclasses.fields(kind)]
+    json.dumps(config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (recipes.Vectors, {"passages": "words"}),
+        (recipes.Identifiers, {"scheme": "alphabetical"}),
+        (recipes.Identifiers, {"tokens": "letters"}),
+        (recipes.Network, {"vocabulary": "words"}),
+        (recipes.Network, {"outputs": "zero"}),
+        (recipes.Network, {"width": 30, "heads": 4}),
+        (recipes.Network, {"decoder_layers": 0}),
+        (recipes.Training, {"optimizer": "sgd"}),
+        (recipes.Training, {"normalize": "constraint"}),
+        (recipes.Training, {"schedule": "cosine"}),
+        (recipes.Training, {"steps": -1}),
+        (recipes.Training, {"steps": 10, "warmup_steps": 10}),
+        (recipes.Training, {"batch_size": 0}),
+        (recipes.Training, {"rates": {"querry": 1.0}}),
+        (recipes.Training, {"rates": {"query": 0.0, "pseudo": 0.0}}),
+        (recipes.Training, {"rates": {"query": -1.0, "pseudo": 2.0}}),
+        (recipes.Training, {"rates": {}}),
+        (recipes.Decoding, {"normalize": "none"}),
+        (recipes.Decoding, {"beams": 0}),
+    ],
+)
+def test_what_cannot_work_is_refused(kind, wrong):
+    with pytest.raises(InputError) as caught:
+        kind(**wrong)
+    assert any(name in str(caught.value) for name in wrong)
+
+
+def test_gin_sets_them():
+    with gin.unlock_config():
+        try:
+            gin.parse_config(
+                "import gr_jax.recipes\nTraining.steps = 7\nTraining.warmup_steps = 2\nTraining.mesh = (4, 2)\n"
+            )
+            assert recipes.Training().steps == 7 and recipes.Training().mesh == (4, 2)
+            assert recipes.Training(steps=9).steps == 9
+        finally:
+            gin.clear_config()

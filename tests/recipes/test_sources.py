@@ -1,0 +1,97 @@
+"""Sources know what identifies their content before they read it."""
+
+import gzip
+import importlib
+import importlib.metadata
+import pathlib
+
+import pytest
+
+from gr_jax.errors import InputError
+from gr_jax.recipes import BeirFolder, PythonDocs
+from tests import small_data
+
+
+@pytest.fixture
+def folder(tmp_path) -> pathlib.Path:
+    return small_data.write_beir(tmp_path / "mine", count=6)
+
+
+def test_a_beir_folder_is_its_files_bytes(folder, tmp_path):
+    before = BeirFolder(str(folder)).as_config()
+    assert BeirFolder(str(folder)).as_config() == before
+    (tmp_path / "elsewhere").mkdir()
+    assert BeirFolder(str(folder.rename(tmp_path / "elsewhere" / "mine"))).as_config() == before
+    folder = tmp_path / "elsewhere" / "mine"
+    for file in sorted(f for f in folder.rglob("*") if f.is_file()):
+        data = file.read_bytes()
+        file.write_bytes(data.replace(b"1", b"2", 1) if b"1" in data else data + b"\n")
+        changed = BeirFolder(str(folder)).as_config()
+        assert changed != before
+        assert [n for n in before["beir"] if before["beir"][n] != changed["beir"][n]] == [str(file.relative_to(folder))]
+        file.write_bytes(data)
+    assert BeirFolder(str(folder)).as_config() == before
+
+
+def test_transform_and_subset_are_part_of_it(folder, tmp_path):
+    plain, subset = BeirFolder(str(folder)), tmp_path / "some.ids"
+    subset.write_text("d0\nd2\nd3\n")
+    cut = BeirFolder(str(folder), subset=str(subset))
+    split = BeirFolder(str(folder), transform="split_identifiers")
+    assert len({str(source.as_config()) for source in (plain, cut, split)}) == 3
+    before = cut.as_config()
+    subset.write_text("d0\nd2\n")
+    assert cut.as_config() != before
+    dataset = cut.load(tmp_path / "store")
+    assert list(dataset.corpus.doc_ids) == ["d0", "d2"] and dataset.transform == "none"
+    assert split.load(tmp_path / "store2").transform == "split_identifiers"
+
+
+def test_only_the_corpus_is_required(tmp_path):
+    row = b'{"_id": "a", "title": "t", "text": "some text"}\n'
+    (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress(row))
+    source = BeirFolder(str(tmp_path))
+    assert list(source.as_config()["beir"]) == ["corpus.jsonl.gz"]
+    dataset = source.load(tmp_path / "store")
+    assert len(dataset.corpus) == 1 and not dataset.qrels
+
+
+def test_what_is_not_there(folder, tmp_path):
+    with pytest.raises(InputError, match="nowhere.*corpus.jsonl"):
+        BeirFolder(str(tmp_path / "nowhere")).as_config()
+    with pytest.raises(InputError, match=str(tmp_path)):
+        BeirFolder(str(tmp_path)).as_config()
+    with pytest.raises(InputError, match="missing.ids"):
+        BeirFolder(str(folder), subset="missing.ids").as_config()
+
+
+def test_python_docs_are_the_packages_versions(monkeypatch):
+    config = PythonDocs(("numpy", "json")).as_config()
+    assert config["python_docs"]["numpy"] == importlib.metadata.version("numpy")
+    assert config == PythonDocs(["numpy", "json"]).as_config() != PythonDocs(("numpy",)).as_config()
+    everything = PythonDocs().as_config()["python_docs"]
+    assert {"jax", "flax", "optax", "orbax", "numpy"} <= everything.keys()
+    assert all(everything[name] for name in ("jax", "flax", "optax", "orbax", "numpy")), everything
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1")
+    assert PythonDocs(("numpy", "json")).as_config() != config
+
+
+def test_a_package_that_was_never_installed_is_its_source(monkeypatch, tmp_path):
+    (tmp_path / "homemade").mkdir()
+    (tmp_path / "homemade" / "__init__.py").write_text('"""Made at home."""\n')
+    (tmp_path / "onefile.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    source = PythonDocs(("homemade", "onefile"))
+    configs = [source.as_config()]
+    (tmp_path / "homemade" / "more.py").write_text("y = 2\n")
+    configs.append(source.as_config())
+    (tmp_path / "onefile.py").write_text("x = 2\n")
+    configs.append(source.as_config())
+    assert source.as_config() == configs[-1]
+    assert len({str(config) for config in configs}) == 3
+
+
+def test_a_package_of_another_name_than_its_distribution(monkeypatch):
+    before = PythonDocs(("absl",)).as_config()["python_docs"]["absl"]
+    assert before == f"absl-py {importlib.metadata.version('absl-py')}"
