@@ -48,6 +48,7 @@ def model_stage(
     decoding: Decoding,
 ) -> Stage:
     """Trains the network. Interrupted, it goes on from its latest checkpoint with the same result."""
+    dev_beams = min(decoding.beams, DEV_BEAMS)
 
     def make(place: Workplace) -> None:
         before, started = seconds_of_earlier_starts(place.work), time.monotonic()
@@ -98,7 +99,7 @@ def model_stage(
         if settings.dev_queries and len(dataset.qrels.get("dev", ())):
             retriever = GenerativeRetriever(
                 module, params, words, ids,
-                transform=dataset.transform, beams=min(decoding.beams, DEV_BEAMS), normalize=decoding.normalize,
+                transform=dataset.transform, beams=dev_beams, normalize=decoding.normalize,
                 max_query_length=settings.max_input_length,  # as training reads them; not what the index is told later
             )  # fmt: skip
             evaluate = DevEvaluation(retriever, dataset, settings.dev_queries)
@@ -130,6 +131,8 @@ def model_stage(
     if settings.multipliers is None:
         taught["multipliers"] = networks.DEFAULT_MULTIPLIERS
     config = {"network": about, "training": taught, "decoding": decoding.normalize}
+    if dev_beams < DEV_BEAMS:  # more beams of the index change nothing here
+        config["dev_beams"] = dev_beams
     return Stage("model", config, inputs, make)
 
 
