@@ -130,7 +130,7 @@ def model_stage(
     taught = settings.as_config()
     if settings.multipliers is None:
         taught["multipliers"] = networks.DEFAULT_MULTIPLIERS
-    config = {"network": about, "training": taught, "decoding": decoding.normalize}
+    config: dict[str, Any] = {"network": about, "training": taught, "decoding": decoding.normalize}
     if dev_beams < DEV_BEAMS:  # more beams of the index change nothing here
         config["dev_beams"] = dev_beams
     return Stage("model", config, inputs, make)

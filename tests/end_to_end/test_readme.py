@@ -73,7 +73,8 @@ def test_most_blocks_run():
     run = (CHECKOUT / ".ci" / "run").read_text()
     for block in BLOCKS:
         if block.skip:
-            assert block.code.strip() in run, f"{block.code.strip()!r} is run neither here nor by .ci/run"
+            made = [line for line in block.code.splitlines() if line.startswith("make ")]
+            assert made and all(line in run for line in made), f"{block.code!r} is run neither here nor by .ci/run"
     assert sum(not block.skip for block in BLOCKS) >= 4
 
 
