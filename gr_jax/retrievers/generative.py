@@ -37,7 +37,8 @@ class GenerativeRetriever:
       docids: of the documents.
       transform: name of the text transform that the network was trained with.
       beams: hypotheses kept; raised to k where more documents are asked for. At least the widest level of the docids
-        makes the search exhaustive.
+        makes the search exhaustive; with fewer, what is found is among the allowed documents, but need not be the best
+        of them. Where documents have several docids, one may take several beams: raise them for long rankings.
       normalize: scores are log-probabilities over the "vocabulary", the "level" or the "constraint".
       max_query_length: tokens read of a query; the rest is cut.
       batch_size: queries decoded at a time.
