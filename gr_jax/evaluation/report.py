@@ -132,11 +132,12 @@ class Report:
         return list(dict.fromkeys(measure for row in self.rows for measure in row.values))
 
     def comparisons(self) -> list[tuple[ReportRow, Comparison]]:
-        """Every row against the baseline's row on its split, on every measure whose per-query values both have."""
+        """Every row against the baseline's row on its split, on every measure whose per-query values both have; on a
+        split of one query there is nothing to test."""
         found = []
         for row in self.rows:
             base = self._baseline_of(row)
-            if base is None or base.evaluation is None or row.evaluation is None:
+            if base is None or base.evaluation is None or row.evaluation is None or len(row.evaluation.query_ids) < 2:
                 continue
             key = row.system, row.split
             if key not in self._compared:

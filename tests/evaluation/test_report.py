@@ -149,6 +149,16 @@ def test_save_and_print(report, tmp_path):
         assert expected in out.getvalue()
 
 
+def test_a_single_query_is_reported_without_a_test():
+    made = Report("One query", ABOUT, baseline="BM25")
+    for system, order in (("BM25", "ab"), ("DSI", "ba")):
+        run = {"q": [(doc, -float(rank)) for rank, doc in enumerate(order)]}
+        made.add(system, "test", evaluate(run, {"q": {"a": 1}}, "Success@1 RR@10"))
+    assert made.comparisons() == []
+    assert tables(made.markdown())["test"]["DSI"]["RR@10"].startswith(".5")
+    assert "DSI" in made.html()
+
+
 def test_a_report_without_results_says_what_it_rests_on():
     report = Report("Only documents", ABOUT)
     assert "trie" in report.markdown() and "trie" in report.html()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from typing import Any
 
 import pytest
 
 from gr_jax import recipes
+from gr_jax.retrievers import Searcher
 from tests import small_data
 
 COUNT = 24
@@ -45,3 +47,33 @@ def settings(**changes: Any) -> dict[str, Any]:
 def beir(tmp_path_factory) -> pathlib.Path:
     """A folder of 24 documents, with queries of every split."""
     return small_data.write_beir(tmp_path_factory.mktemp("beir") / "mine", count=COUNT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memorised:
+    """A finished recipe: its documents, MODEL_DIR, settings, what it returned and what it said."""
+
+    corpus: pathlib.Path
+    model_dir: pathlib.Path
+    settings: dict[str, Any]
+    searcher: Searcher
+    said: list[str]
+
+
+@pytest.fixture(scope="session")
+def memorised(tmp_path_factory) -> Memorised:
+    """64 documents, learnt by heart, with every stage of the recipe."""
+    root = tmp_path_factory.mktemp("memorised")
+    folder = small_data.write_beir(root / "mine", count=64)
+    said: list[str] = []
+    chosen = settings(
+        identifiers=recipes.Identifiers(branching=8, leaf_capacity=8, tokens="position"),
+        network=network(width=48, heads=4, mlp_width=96, dropout=0.0),
+        training=training(
+            steps=150, batch_size=24, learning_rate=3e-3, warmup_steps=10, rates={"query": 1.0}, checkpoint_every=0,
+            keep_best="dev/RR@10", evaluate_every=0, dev_queries=8,
+        ),
+        say=said.append,
+    )  # fmt: skip
+    searcher = recipes.dsi(folder, root / "runs" / "mine", **chosen)
+    return Memorised(folder, root / "runs" / "mine", chosen, searcher, said)

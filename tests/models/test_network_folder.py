@@ -1,0 +1,105 @@
+"""Networks in folders: what comes out is what went in, and what does not fit is refused."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from gr_jax import models
+from gr_jax.errors import InputError
+from gr_jax.models import network_folder
+
+TOKENS = np.ones((1, 4), np.int32)
+
+
+def sizes(**changes) -> models.T5Config:
+    return models.T5Config(
+        **{
+            "vocab_size": 24, "emb_dim": 16, "num_heads": 2, "head_dim": 8, "num_encoder_layers": 1,
+            "num_decoder_layers": 1, "mlp_dim": 24, "mlp_activations": ("gelu", "linear"), **changes,
+        }
+    )  # fmt: skip
+
+
+BERT = models.BertConfig(vocab_size=30, emb_dim=16, num_heads=2, num_encoder_layers=1, mlp_dim=24)
+MODULES = {
+    "shared": models.EncoderDecoder(encoder_config=sizes()),
+    "tied": models.EncoderDecoder(encoder_config=sizes(logits_via_embedding=True, mlp_activations=("relu",))),
+    "apart": models.EncoderDecoder(
+        encoder_config=sizes(vocab_size=40), decoder_config=sizes(), share_embeddings=False, query_residual=True
+    ),
+    "bert": models.EncoderDecoder(
+        encoder_config=BERT, decoder_config=sizes(num_decoder_layers=2), share_embeddings=False, query_residual=True
+    ),
+}
+
+
+def parameters(module) -> dict:
+    return jax.jit(module.init)(jax.random.key(0), TOKENS, TOKENS)["params"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_network_comes_back(tmp_path, name):
+    module, params = MODULES[name], parameters(MODULES[name])
+    network_folder.save_network(tmp_path, module, params)
+    loaded, found = network_folder.load_network(tmp_path)
+    assert loaded.encoder_config == module.encoder_config and loaded.decoder_sizes == module.decoder_sizes
+    assert (loaded.shares_embeddings, loaded.query_residual) == (module.shares_embeddings, module.query_residual)
+    flat, expected = (traverse_util.flatten_dict(dict(tree), sep="/") for tree in (found, params))
+    assert flat.keys() == expected.keys()
+    for path, value in expected.items():
+        assert flat[path].shape == value.shape and flat[path].dtype == value.dtype  # a scalar stays one
+        np.testing.assert_array_equal(flat[path], value)
+    tokens = np.asarray([[3, 5, 7, 1]], np.int32)
+    np.testing.assert_array_equal(
+        loaded.apply({"params": found}, tokens, tokens), module.apply({"params": params}, tokens, tokens)
+    )
+
+
+def test_equal_parameters_are_equal_bytes(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        network_folder.save_network(tmp_path / name, MODULES["apart"], parameters(MODULES["apart"]))
+    for file in (network_folder.CONFIG_FILE, network_folder.PARAMETERS_FILE):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("network")
+    network_folder.save_network(folder, MODULES["apart"], parameters(MODULES["apart"]))
+    return folder
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_a_configuration_of_another_network_is_refused_with_the_parameter(saved, tmp_path, part):
+    config = json.loads((saved / network_folder.CONFIG_FILE).read_text())
+    config[part]["vocab_size"] += 8
+    (tmp_path / network_folder.CONFIG_FILE).write_text(json.dumps(config))
+    (tmp_path / network_folder.PARAMETERS_FILE).write_bytes((saved / network_folder.PARAMETERS_FILE).read_bytes())
+    with pytest.raises(InputError, match=f"{network_folder.PARAMETERS_FILE}.*embedding|logits_dense"):
+        network_folder.load_network(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"num_encoder_layers": 2}, {"num_encoder_layers": 0}])
+def test_missing_and_needless_parameters_are_refused(saved, tmp_path, change):
+    config = json.loads((saved / network_folder.CONFIG_FILE).read_text())
+    config["encoder"] |= change
+    (tmp_path / network_folder.CONFIG_FILE).write_text(json.dumps(config))
+    (tmp_path / network_folder.PARAMETERS_FILE).write_bytes((saved / network_folder.PARAMETERS_FILE).read_bytes())
+    with pytest.raises(InputError, match="encoder/layers_[01]"):
+        network_folder.load_network(tmp_path)
+
+
+@pytest.mark.parametrize("file", [network_folder.CONFIG_FILE, network_folder.PARAMETERS_FILE])
+@pytest.mark.parametrize("data", [None, b"", b"{", b"\x00" * 100, b'{"encoder": {"kind": "t5", "unknown": 1}}'])
+def test_what_is_no_network(saved, tmp_path, file, data):
+    for name in (network_folder.CONFIG_FILE, network_folder.PARAMETERS_FILE):
+        if name != file:
+            (tmp_path / name).write_bytes((saved / name).read_bytes())
+        elif data is not None:
+            (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=file):
+        network_folder.load_network(tmp_path)

