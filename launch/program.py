@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import re
 import sys
@@ -84,6 +85,8 @@ def run(main: Callable[..., None]) -> None:
             show(message, category, *where)
 
     warnings.showwarning = note  # type: ignore[assignment]
+    # absl shows INFO; that JAX found no TPU on a laptop is nobody's news.
+    logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     app.run(guarded, argv=rewrite_gin_flags(sys.argv))
 
 
