@@ -29,6 +29,12 @@ def dsi_stages(
     decoding: Decoding,
 ) -> list[Stage]:
     """DSI's stages, in order; see `dsi`."""
+    if identifiers.scheme == "naive_numeric" and "level" in (training.normalize, decoding.normalize):
+        raise InputError(
+            "naive_numeric docids have no levels of tokens to normalise over",
+            'Set Training.normalize and Decoding.normalize to "vocabulary".',
+            value=(training.normalize, decoding.normalize),
+        )
     corpus = documents.corpus_stage(source)
     embedded = documents.vectors_stage(corpus, vectors)
     docids = documents.docids_stage(corpus, embedded, identifiers)

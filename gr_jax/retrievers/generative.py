@@ -18,6 +18,7 @@ from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
 from gr_jax.constraints import Trie
 from gr_jax.decoding import Beams, beam_search
+from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError, InputWarning
 from gr_jax.models import network_folder
@@ -67,6 +68,12 @@ class GenerativeRetriever:
             raise InputError(
                 f"the vocabulary has {vocabulary.size} tokens, the encoder reads {words}",
                 "Use the vocabulary that the network was trained with.",
+            )
+        if normalize not in NORMALIZERS or (normalize == "level" and docids.levels is None):
+            raise InputError(
+                "scores of these docids cannot be normalised so",
+                f'Choose one of {", ".join(NORMALIZERS)}; "level" needs docids with levels.',
+                value=normalize,
             )
         if beams < 1:
             raise InputError("there must be at least one beam", "Set beams to 1 or more.", value=beams)

@@ -167,3 +167,31 @@ def test_rates_that_find_no_examples(tmp_path):
     with pytest.raises(InputError, match="rate"):
         run(source, tmp_path / "run", training=training(steps=2, rates={"query": 1.0}))
     assert not (tmp_path / "run" / "model").exists()
+
+
+def test_docids_without_levels(beir, tmp_path):
+    numeric = recipes.Identifiers(scheme="naive_numeric")
+    with pytest.raises(InputError, match="naive_numeric"):
+        run(beir, tmp_path / "mine", identifiers=numeric)
+    assert not (tmp_path / "shared").exists()
+    changes = {
+        "training": training(steps=0, normalize="vocabulary"),
+        "decoding": recipes.Decoding(normalize="vocabulary"),
+    }
+    run(beir, tmp_path / "mine", identifiers=numeric, **changes)
+    hits = gr_jax.load(tmp_path / "mine" / "index").search("a red cat", k=24)
+    assert sorted(int(hit.docid.replace("-", "")) for hit in hits) == sorted(
+        int("".join(str(int(digit) + 2) for digit in str(number))) for number in range(24)
+    )
+
+
+def test_a_docid_for_every_sentence(beir, tmp_path):
+    """Each document is found once, by the best of its docids."""
+    passages = recipes.Vectors(encoder="lsa", passages="sentences")
+    run(beir, tmp_path / "mine", vectors=passages, decoding=recipes.Decoding(beams=72))
+    searcher = gr_jax.load(tmp_path / "mine" / "index")
+    docids = searcher.retriever.docids
+    assert (len(docids), docids.num_documents) == (72, 24)
+    ranking = searcher.retrieve(["a red cat", "under the bridge"], 24, explain=True)
+    assert all(sorted(row) == list(range(24)) for row in ranking.doc_index.tolist())
+    assert all(len(reasons) == 3 for evidence in ranking.evidence for reasons in evidence)
