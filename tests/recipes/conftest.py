@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import os
 import pathlib
 from typing import Any
 
@@ -51,21 +53,20 @@ def beir(tmp_path_factory) -> pathlib.Path:
 
 @dataclasses.dataclass(frozen=True)
 class Memorised:
-    """A finished recipe: its documents, MODEL_DIR, settings, what it returned and what it said."""
+    """A finished recipe: its documents, MODEL_DIR, settings, and what it returned."""
 
     corpus: pathlib.Path
     model_dir: pathlib.Path
     settings: dict[str, Any]
     searcher: Searcher
-    said: list[str]
 
 
 @pytest.fixture(scope="session")
 def memorised(tmp_path_factory) -> Memorised:
-    """64 documents, learnt by heart, with every stage of the recipe."""
-    root = tmp_path_factory.mktemp("memorised")
-    folder = small_data.write_beir(root / "mine", count=64)
-    said: list[str] = []
+    """64 documents, learnt by heart, with every stage of the recipe. One worker trains; for the others all is made."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "memorised"
+    folder = root / "mine"
     chosen = settings(
         identifiers=recipes.Identifiers(branching=8, leaf_capacity=8, tokens="position"),
         network=network(width=48, heads=4, mlp_width=96, dropout=0.0),
@@ -73,7 +74,11 @@ def memorised(tmp_path_factory) -> Memorised:
             steps=150, batch_size=24, learning_rate=3e-3, warmup_steps=10, rates={"query": 1.0}, checkpoint_every=0,
             keep_best="dev/RR@10", evaluate_every=0, dev_queries=8,
         ),
-        say=said.append,
     )  # fmt: skip
-    searcher = recipes.dsi(folder, root / "runs" / "mine", **chosen)
-    return Memorised(folder, root / "runs" / "mine", chosen, searcher, said)
+    root.mkdir(exist_ok=True)
+    with open(root / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            small_data.write_beir(folder, count=64)
+        searcher = recipes.dsi(folder, root / "runs" / "mine", **chosen)
+    return Memorised(folder, root / "runs" / "mine", chosen, searcher)
