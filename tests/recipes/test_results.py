@@ -1,18 +1,17 @@
 """The last stage: measures are ir_measures' of the runs that lie beside them; where beams die."""
 
+import dataclasses
 import json
 
 import ir_measures
 import numpy as np
 import pytest
 
-from gr_jax import corpus, recipes
+from gr_jax import corpus, evaluation
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
 from gr_jax.recipes import results
 from gr_jax.retrievers import Evidence, Ranking
-from tests import small_data
-from tests.recipes.conftest import settings, training
 
 
 def test_metrics_are_those_of_the_runs(memorised):
@@ -118,12 +117,24 @@ def test_beams_of_the_memorised_are_alive_on_what_it_knows(memorised):
     assert alive.tolist() == [1.0] * retriever.docids.tokens.shape[1]
 
 
-def test_documents_that_are_judged_not_relevant_are_not_right(tmp_path):
+def test_documents_that_are_judged_not_relevant_are_not_right(memorised):
     """A grade of 0 is a judgement, not an answer."""
-    source = small_data.write_beir(tmp_path / "mine", count=12)
-    lines = (source / "qrels" / "test.tsv").read_text().splitlines()
-    every = [f"{lines[1].split(chr(9))[0]}\td{i}\t0" for i in range(1, 12)]
-    (source / "qrels" / "test.tsv").write_text("\n".join([lines[0], lines[1], *every]) + "\n")
-    recipes.dsi(source, tmp_path / "run", **settings(training=training(steps=0)))
-    text = (tmp_path / "run" / "results" / "report.md").read_text()
-    assert "5. " in text and text.count("✓ ") <= 1  # of the five hits that are shown one at most is right
+    dataset = corpus.read_beir(memorised.corpus)
+    query = next(iter(dataset.qrels["train"]))
+    (right,) = dataset.qrels["train"][query]
+    judged = {doc_id: int(doc_id == right) for doc_id in dataset.corpus.doc_ids}
+    about = dataclasses.replace(dataset, qrels={"judged": Qrels({query: judged}), "none": Qrels({query: {right: 0}})})
+    rest = {
+        "corpus": "mine",
+        "duplicate_rule": "",
+        "pseudo_queries": 0,
+        "constraint": "",
+        "normalizer": "",
+        "seeds": [],
+    }
+    for split, shown, alive in (("judged", [right], 1.0), ("none", [], 0.0)):
+        report = evaluation.Report("judged", evaluation.Provenance(split=split, **rest))
+        results._look_inside(report, "DSI", about, split, memorised.searcher, memorised.searcher.retriever.docids)
+        (example,) = report.examples
+        assert [hit.doc_id for hit in example.hits if hit.relevant] == shown and len(example.hits) == 5
+        assert (report.survival["DSI"] == alive).all()
