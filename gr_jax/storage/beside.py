@@ -45,7 +45,10 @@ def new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     while True:
         folder = _name(path, "partial")
         folder.mkdir()
-        handle = os.open(folder, os.O_RDONLY)
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # another writer took it for abandoned, as nobody held its lock yet
+            continue
         if _lock(handle) and folder.exists():
             break
         os.close(handle)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import pathlib
+import stat
 from collections.abc import Iterator
 
 from gr_jax.errors import InputError
@@ -212,25 +213,38 @@ def refuse_to_replace_others(path: pathlib.Path) -> None:
     Raises:
       InputError: something else than an artefact or an empty folder stands at `path`.
     """
-    with explain_names(path):
-        if not path.exists():
-            return
-        if not path.is_dir():
-            raise InputError("a file stands where a folder is to be written", "Name another folder.", file=path)
-        if next(path.iterdir(), None) is None:
-            return
-    try:
-        if _is_ours(json.loads((path / MANIFEST).read_bytes())):
-            return
-    except FileNotFoundError:
-        pass
-    except (ValueError, RecursionError):
-        return  # a damaged manifest: an artefact that is being made again
+    while (identity := _identify(path)) is not None:
+        try:
+            if next(path.iterdir(), None) is None:
+                return
+            if _is_ours(json.loads((path / MANIFEST).read_bytes())):
+                return
+        except FileNotFoundError:
+            # Another writer may have put its folder in this place and removed the one that was being looked at.
+            if _identify(path) != identity:
+                continue
+        except (ValueError, RecursionError):
+            return  # a damaged manifest: an artefact that is being made again
+        break
+    else:
+        return
     raise InputError(
         "this folder holds something that gr_jax did not write, and would be replaced",
         "Name another folder, or move away what is there.",
         file=path,
     )
+
+
+def _identify(path: pathlib.Path) -> tuple[int, int, int] | None:
+    """What tells the folder that has this name now from another that takes its place; None where there is none."""
+    with explain_names(path):
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    if not stat.S_ISDIR(found.st_mode):
+        raise InputError("a file stands where a folder is to be written", "Name another folder.", file=path)
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _is_inside(folder: str, name: str) -> bool:
