@@ -26,6 +26,11 @@ class Scores(Protocol):
         """Log-probabilities of tokens, each state its own."""
         ...
 
+    def at_parents(self, parent: Int[Array, "batch n"], tokens: Int[Array, "batch n"]) -> Float[Array, "batch n"]:
+        """The same for a flat list of tokens of each query, each at the state of the beam that `parent` names; states
+        are [batch, beam]."""
+        ...
+
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
         """The n best tokens of the whole vocabulary, or of those below `below`, best first. Costs a top-k over it."""
         ...
@@ -42,8 +47,10 @@ class Candidates:
 
     Attributes:
       token, log_prob, valid: [..., width]. log_prob is meaningless where not valid.
-      next_state: the states after them; leaves [..., width].
+      next_state: the states after them; leaves [..., width]. Where not valid they allow and accept nothing.
       ending: static; the last `ending` columns complete an identifier, the others do not.
+      parent: None, or the candidates of all beams of a query are one flat list, all leaves are [batch, n], and this says
+        which beam each extends: a state with very many candidates then does not pad every other's.
     """
 
     token: Int[Array, "... width"]
@@ -51,6 +58,7 @@ class Candidates:
     next_state: State
     valid: Bool[Array, "... width"]
     ending: int = dataclasses.field(metadata={"static": True}, default=0)
+    parent: Int[Array, "batch n"] | None = None
 
 
 class Constraint(Protocol):
