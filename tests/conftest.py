@@ -22,11 +22,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import hypothesis
 import pytest
 
-# The first example of a property pays for compilation, so examples have no deadline. On CI the same examples run every
-# time: a failure there is then one of the change under test.
-hypothesis.settings.register_profile("gr_jax", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("gr_jax-ci", deadline=None, print_blob=True, derandomize=True, database=None)
-hypothesis.settings.load_profile("gr_jax-ci" if os.environ.get("CI") else "gr_jax")
+# The first example of a property pays for compilation, so examples have no deadline. The same examples run every time,
+# so that a failure is one of the change under test; GR_JAX_EXPLORE=1 draws new ones.
+hypothesis.settings.register_profile("same", deadline=None, print_blob=True, derandomize=True, database=None)
+hypothesis.settings.register_profile("new", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("new" if os.environ.get("GR_JAX_EXPLORE") else "same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
