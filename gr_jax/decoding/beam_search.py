@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Candidates, Constraint, State
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
+from gr_jax.decoding.top_k import top_k
 from gr_jax.errors import InputError
 
 # Steps that are unrolled by default. A short docid's steps have different shapes (the beam grows, levels differ in
@@ -158,7 +159,7 @@ class _Search(NamedTuple):
         if candidates.ending:
             if self.end_within_beams:
                 every = total.reshape(batch, -1)
-                cut = lax.top_k(every, min(self.beams, every.shape[1]))[0][:, -1]  # --> [batch]
+                cut = top_k(every, min(self.beams, every.shape[1]))[0][:, -1]  # --> [batch]
                 total = jnp.where(total < cut[:, None, None], -jnp.inf, total)
             ended = self._extend(live, candidates, total, slice(width, width + candidates.ending), step)
             length = jnp.broadcast_to(jnp.asarray(step + 1, jnp.int32), ended.scores.shape)
@@ -171,7 +172,7 @@ class _Search(NamedTuple):
         batch, beam, _ = total.shape
         part = total[:, :, columns]
         width = part.shape[-1]
-        scores, index = lax.top_k(part.reshape(batch, beam * width), min(self.beams, beam * width))
+        scores, index = top_k(part.reshape(batch, beam * width), min(self.beams, beam * width))
         parent, column = index // width, index % width + columns.start  # --> [batch, beam]
         rows = jnp.arange(batch)[:, None]
         sequences = _write(live.sequences[rows, parent], step, candidates.token[rows, parent, column])
@@ -183,7 +184,7 @@ class _Search(NamedTuple):
         if one is None:
             return other
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), one, other)
-        scores, index = lax.top_k(both.scores, min(self.beams, both.scores.shape[1]))
+        scores, index = top_k(both.scores, min(self.beams, both.scores.shape[1]))
         rows = jnp.arange(scores.shape[0])[:, None]
         return jax.tree.map(lambda leaf: leaf[rows, index], both)
 

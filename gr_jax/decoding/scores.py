@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Int
 
 from gr_jax.decoding.decoder import NORMALIZERS
+from gr_jax.decoding.top_k import top_k
 from gr_jax.errors import InputError
 
 Block = tuple[int | Array, int]  # where a position's tokens start in the vocabulary, and how many there are
@@ -85,7 +85,7 @@ class LogitScores:
         return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
-        logits, tokens = lax.top_k(self._logits[..., :below], n)
+        logits, tokens = top_k(self._logits[..., :below], n)
         return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
 
 
@@ -182,5 +182,5 @@ class TableScores:
         return tokens.size < vocab / 3 + states * vocab / 60
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
-        logits, tokens = lax.top_k(self._logits[..., :below], n)
+        logits, tokens = top_k(self._logits[..., :below], n)
         return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
