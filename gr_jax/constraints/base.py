@@ -113,9 +113,10 @@ class Constraint(Protocol):
 
 
 def normalize_over(log_prob: Float[Array, "... width"], valid: Bool[Array, "... width"]) -> Float[Array, "... width"]:
-    """Log-softmax over the valid candidates of each state; −inf elsewhere."""
+    """Log-softmax over the valid candidates of each state; −inf elsewhere, and where all of a state are −inf."""
     masked = jnp.where(valid, log_prob, -jnp.inf)
     largest = jnp.max(masked, axis=-1, keepdims=True, initial=-jnp.inf)
     largest = jnp.where(jnp.isfinite(largest), largest, 0.0)  # a state without candidates has no −inf − −inf
-    total = jnp.log(jnp.sum(jnp.exp(masked - largest), axis=-1, keepdims=True))
+    mass = jnp.sum(jnp.exp(masked - largest), axis=-1, keepdims=True)
+    total = jnp.log(jnp.where(mass > 0, mass, 1.0))
     return jnp.where(valid, masked - largest - total, -jnp.inf)

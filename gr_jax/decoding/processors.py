@@ -23,10 +23,10 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Constraint, Scores, State
+from gr_jax.decoding.top_k import top_k
 from gr_jax.errors import InputError
 
 
@@ -117,7 +117,7 @@ class Processed:
         if self._keeps_order:
             tokens, values = self._scores.top(n, below)
             return tokens, self._change(values, tokens, *self._rows)
-        values, tokens = lax.top_k(every_score(self, self._written, below), n)
+        values, tokens = top_k(every_score(self, self._written, below), n)
         return tokens, values
 
     def log_normalizer(self) -> Float[Array, ...]:
@@ -310,7 +310,7 @@ class TopK:
 
     def __call__(self, scores: Scores, written: Written) -> Scores:
         def least():
-            best, _ = lax.top_k(allowed_scores(scores, written), min(self.k, written.vocab_size))
+            best, _ = top_k(allowed_scores(scores, written), min(self.k, written.vocab_size))
             return (best[..., -1:],)
 
         return Processed(scores, written, _cut, least)
@@ -340,7 +340,7 @@ class TopP:
 
 @dataclasses.dataclass(frozen=True)
 class MinP:
-    """Keeps the allowed tokens of each state that are at least p times as probable as the best one (arXiv 2407.01082)."""
+    """Keeps the allowed tokens of each state at least p times as probable as the best one (arXiv 2407.01082)."""
 
     p: float | Array
 
