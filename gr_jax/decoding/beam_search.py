@@ -51,6 +51,15 @@ class _Live(NamedTuple):
     ancestors: Int[Array, "batch beam max_len"]
 
 
+class _Extensions(NamedTuple):
+    """Hypotheses with one more token, of a query in one flat list."""
+
+    scores: Float[Array, "batch n"]
+    parent: Int[Array, "batch n"]
+    token: Int[Array, "batch n"]
+    states: State
+
+
 def beam_search(
     decoder: Decoder,
     cache: Cache,
@@ -147,37 +156,31 @@ class _Search(NamedTuple):
         features, cache = self.decoder.step(last, step, ancestors, cache)
         scores = self.decoder.scores(features, step, self.normalize)
         candidates = self.constraint.candidates(live.states, scores, self.beams, steps)  # --> [batch, beam, width]
-        log_prob = jnp.where(candidates.valid, candidates.log_prob, -jnp.inf)
-        total = live.scores[:, :, None] + log_prob.astype(jnp.float32)
-        width = total.shape[-1] - candidates.ending
+        going_on, ending = _extensions(live, candidates)
         live = live._replace(ancestors=ancestors)
         next_live, next_complete = None, complete
         is_last = isinstance(step, int) and step + 1 == self.max_len
         nothing_complete = complete is None and not candidates.ending
-        if width and (not is_last or self.constraint.open_ended or nothing_complete):
-            next_live = self._extend(live, candidates, total, slice(0, width), step)
+        if going_on.scores.shape[1] and (not is_last or self.constraint.open_ended or nothing_complete):
+            next_live = self._extend(live, going_on, step)
         if candidates.ending:
             if self.end_within_beams:
-                every = total.reshape(batch, -1)
-                cut = top_k(every, min(self.beams, every.shape[1]))[0][:, -1]  # --> [batch]
-                total = jnp.where(total < cut[:, None, None], -jnp.inf, total)
-            ended = self._extend(live, candidates, total, slice(width, width + candidates.ending), step)
+                every = jnp.concatenate([going_on.scores, ending.scores], axis=1)
+                cut = top_k(every, min(self.beams, every.shape[1]))[0][:, -1:]  # --> [batch, 1]
+                ending = ending._replace(scores=jnp.where(ending.scores < cut, -jnp.inf, ending.scores))
+            ended = self._extend(live, ending, step)
             length = jnp.broadcast_to(jnp.asarray(step + 1, jnp.int32), ended.scores.shape)
             done = _flagged(ended.sequences, length, ended.scores / self.penalty(step + 1), ended.states)
             next_complete = self.best(complete, done)
         return next_live, next_complete, cache
 
-    def _extend(self, live: _Live, candidates: Candidates, total: Array, columns: slice, step: int | Array) -> _Live:
-        """The best extensions of all hypotheses by the candidates in some columns."""
-        batch, beam, _ = total.shape
-        part = total[:, :, columns]
-        width = part.shape[-1]
-        scores, index = top_k(part.reshape(batch, beam * width), min(self.beams, beam * width))
-        parent, column = index // width, index % width + columns.start  # --> [batch, beam]
-        rows = jnp.arange(batch)[:, None]
-        sequences = _write(live.sequences[rows, parent], step, candidates.token[rows, parent, column])
-        states = jax.tree.map(lambda leaf: leaf[rows, parent, column], candidates.next_state)
-        return _Live(sequences, scores, states, live.ancestors[rows, parent])
+    def _extend(self, live: _Live, extensions: _Extensions, step: int | Array) -> _Live:
+        """The best extensions of all hypotheses."""
+        index = top_k(extensions.scores, min(self.beams, extensions.scores.shape[1]))[1]  # --> [batch, beam]
+        rows = jnp.arange(len(index))[:, None]
+        chosen = jax.tree.map(lambda leaf: leaf[rows, index], extensions)
+        sequences = _write(live.sequences[rows, chosen.parent], step, chosen.token)
+        return _Live(sequences, chosen.scores, chosen.states, live.ancestors[rows, chosen.parent])
 
     def best(self, one: Beams | None, other: Beams) -> Beams:
         """The best `beams` of two sets of complete sequences."""
@@ -213,6 +216,27 @@ class _Search(NamedTuple):
         carry = (jnp.int32(start), live, complete, cache)
         _, live, complete, _ = lax.while_loop(can_improve, body, carry)
         return live, complete
+
+
+def _extensions(live: _Live, candidates: Candidates) -> tuple[_Extensions, _Extensions]:
+    """All extensions of a query's hypotheses as flat lists: those that go on, and those that complete a docid."""
+    batch, beam = live.scores.shape
+    log_prob = jnp.where(candidates.valid, candidates.log_prob, -jnp.inf).astype(jnp.float32)
+    if candidates.parent is None:
+        parent = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32)[:, None], log_prob.shape)
+        before = live.scores[:, :, None]
+    else:
+        parent = candidates.parent
+        before = jnp.take_along_axis(live.scores, parent, axis=1)
+    every = _Extensions(before + log_prob, parent, candidates.token, candidates.next_state)
+    width, axis = log_prob.shape[-1] - candidates.ending, log_prob.ndim - 1
+
+    def columns(leaf: Array, start: int, stop: int) -> Array:
+        n = (stop - start) * (beam if candidates.parent is None else 1)
+        return lax.slice_in_dim(leaf, start, stop, axis=axis).reshape(batch, n, *leaf.shape[axis + 1 :])
+
+    going_on = jax.tree.map(lambda leaf: columns(leaf, 0, width), every)
+    return going_on, jax.tree.map(lambda leaf: columns(leaf, width, width + candidates.ending), every)
 
 
 def _write(table: Int[Array, "batch beam max_len"], step: int | Array, column: Int[Array, "batch beam"]) -> Array:

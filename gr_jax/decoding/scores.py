@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import jax
@@ -26,6 +27,11 @@ def block_of(levels: Sequence[tuple[int, int]] | None, level: int | Array) -> tu
     sizes = jnp.asarray([size for _, size in levels] + [0], jnp.int32)
     level = jnp.minimum(level, len(levels))
     return (starts[level], max(size for _, size in levels)), sizes[level]
+
+
+def _of_parents(values: Array, parent: Int[Array, "batch n"], *places: Int[Array, "batch n"]) -> Array:
+    """values[b, parent[b, i], places[b, i]] of values [batch, beam, …]."""
+    return values[(jnp.arange(len(parent))[:, None], parent, *places)]
 
 
 def _check(normalize: str, levels: object) -> None:
@@ -83,6 +89,10 @@ class LogitScores:
     def at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
         logits = jnp.take_along_axis(self._logits, tokens, axis=-1)
         return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+
+    def at_parents(self, parent: Int[Array, "batch n"], tokens: Int[Array, "batch n"]) -> Float[Array, "batch n"]:
+        logits = _of_parents(self._logits, parent, tokens)
+        return logits if self.normalize == "constraint" else logits - _of_parents(self.log_normalizer(), parent)
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
         logits, tokens = top_k(self._logits[..., :below], n)
@@ -158,28 +168,43 @@ class TableScores:
         logits = self._logits_at(tokens)
         return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
 
-    def _logits_at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
+    def at_parents(self, parent: Int[Array, "batch n"], tokens: Int[Array, "batch n"]) -> Float[Array, "batch n"]:
+        logits = self._logits_at(tokens, parent)
+        return logits if self.normalize == "constraint" else logits - _of_parents(self.log_normalizer(), parent)
+
+    def _logits_at(self, tokens: Array, parent: Array | None = None) -> Array:
+        """Logits of tokens [..., width] of each state, or of flat lists [batch, n] of states named by `parent`."""
+
+        def take(logits: Array, places: Array) -> Array:
+            if parent is None:
+                return jnp.take_along_axis(logits, places, axis=-1)
+            return _of_parents(logits, parent, places)
+
         if tokens.shape[-1] == 0:
             return jnp.zeros(tokens.shape, jnp.float32)
         if self._block is not None:
             (start, size), _ = self._block
+            eos = None
+            if self._eos_id is not None or size == 0:
+                eos = self._eos_logit[..., None] if parent is None else _of_parents(self._eos_logit, parent)
             if size == 0:
-                return jnp.broadcast_to(self._eos_logit[..., None], tokens.shape)
-            inside = jnp.clip(tokens - start, 0, size - 1)
-            logits = jnp.take_along_axis(self._block_logits, inside, axis=-1)
-            if self._eos_id is not None:
-                logits = jnp.where(tokens == self._eos_id, self._eos_logit[..., None], logits)
-            return logits
-        if self.normalize == "vocabulary" or not self._gathering_is_cheaper(tokens):
-            return jnp.take_along_axis(self._logits, tokens, axis=-1)
+                return jnp.broadcast_to(eos, tokens.shape)
+            logits = take(self._block_logits, jnp.clip(tokens - start, 0, size - 1))
+            return logits if eos is None else jnp.where(tokens == self._eos_id, eos, logits)
+        states = math.prod(self._features.shape[:-1])
+        if self.normalize == "vocabulary" or not self._gathering_is_cheaper(tokens.size, states):
+            return take(self._logits, tokens)
         rows = self._table[tokens]  # --> [..., width, d]
+        if parent is not None:
+            features = _of_parents(self._features, parent)  # --> [batch, n, d]
+            return jnp.einsum("bnd,bnd->bn", features, rows, preferred_element_type=jnp.float32)
         return jnp.einsum("...d,...wd->...w", self._features, rows, preferred_element_type=jnp.float32)
 
-    def _gathering_is_cheaper(self, tokens: Int[Array, "... width"]) -> bool:
+    def _gathering_is_cheaper(self, tokens: int, states: int) -> bool:
         """In units of one table row read, written and read again: gathering moves a row for each token of each state;
         all logits read the table once and then compute, which is about 60 times cheaper an element than moving it."""
-        states, vocab = tokens.size // tokens.shape[-1], self._table.shape[0]
-        return tokens.size < vocab / 3 + states * vocab / 60
+        vocab = self._table.shape[0]
+        return tokens < vocab / 3 + states * vocab / 60
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
         logits, tokens = top_k(self._logits[..., :below], n)

@@ -9,6 +9,7 @@ from gr_jax.constraints import Everything, Trie
 from gr_jax.decoding import beam_search, score_docids
 from gr_jax.docids import Docids, atomic, hierarchical_kmeans
 from gr_jax.errors import InputError
+from tests.decoding.flat_trie import FlatTrie
 from tests.decoding.table_decoder import Reference, TableDecoder, exhaustive, plain_beam_search
 
 VOCAB, D = 13, 8
@@ -202,6 +203,18 @@ def test_each_query_finds_what_a_trie_of_its_allowed_documents_gives(normalize, 
         assert_same(found_of(found, query), plain_beam_search(reference, kept, 4, steps))
         valid = np.asarray(found.valid[query])
         assert allowed[query, np.asarray(documents)[query, valid, 0]].all()
+
+
+@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("normalize, unroll", [("vocabulary", None), ("vocabulary", 1), ("constraint", None)])
+def test_candidates_of_all_beams_in_one_list(normalize, unroll, eos):
+    docids = make_docids(4, 40, 4, eos=eos)
+    trie, steps = Trie.from_docids(docids), docids.max_steps
+    decoder, queries = TableDecoder.random(0, VOCAB, steps), query_vectors(3)
+    expected = run(decoder, trie, queries, 4, steps, normalize=normalize, unroll=unroll)
+    found = run(decoder, FlatTrie(trie), queries, 4, steps, normalize=normalize, unroll=unroll)
+    jax.tree.map(np.testing.assert_array_equal, found._replace(scores=0), expected._replace(scores=0))
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
 class FreeReference(Reference):
