@@ -1,0 +1,164 @@
+"""The best tokens that may follow n-grams, exactly, without looking at all that do.
+
+Most n-grams have few occurrences: the tokens that follow them are read where they stand. Of the others, the model's own
+best tokens are looked up, and that they contain the best allowed ones is certified: all others score less than the k-th
+of those found. Where that fails, all tokens that follow are counted, one n-gram of each query at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax.constraints.base import Candidates, Scores
+from gr_jax.constraints.fm_index_arrays import NARROW
+from gr_jax.decoding.top_k import top_k
+from gr_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from gr_jax.constraints.fm_index import FMIndex, FMState
+
+# Tokens that are looked up first, or so many for each of the k.
+LOOKED_UP, LOOKED_UP_EACH = 64, 4
+
+
+class Best(NamedTuple):
+    """Attributes:
+    symbol: int32[..., k]; 0 where there are fewer.
+    log_prob: float32[..., k], descending.
+    """
+
+    symbol: Int[Array, "... k"]
+    log_prob: Float[Array, "... k"]
+
+
+def candidates(index: FMIndex, state: FMState, scores: Scores, k: int) -> Candidates:
+    """See `FMIndex.candidates`; states are [batch, beam].
+
+    Raises:
+      InputError: normalised by level.
+    """
+    if scores.normalize == "level":
+        raise InputError("n-grams have no blocks of tokens per level to normalise over", 'Use normalize="vocabulary".')
+    # What scores keep for a later call has to be computed outside of the conditions and loops below.
+    scores.log_normalizer()
+    k = min(k, index.tokens.shape[0] - 1)
+    width = jnp.where(state.ended, 0, state.high - state.low)
+    total = None
+    if scores.normalize == "constraint":
+        best, total = _normalizable(index, state, scores, k)
+    else:
+        few = _of_few(index, state.low, width, scores, k)
+        is_wide = width > NARROW
+        best = lax.cond(jnp.any(is_wide), lambda: _of_many(index, state, is_wide, scores, k, few), lambda: few)
+    spread = jax.tree.map(lambda x: jnp.broadcast_to(x[..., None], best.symbol.shape), state)
+    token, valid = jnp.maximum(index.tokens[best.symbol], 0), best.symbol > 0
+    found = Candidates(token, best.log_prob, index.extend(spread, best.symbol), valid)
+    if index.eos_id is not None:
+        found = _with_end(index, state, scores, found, index.eos_id)
+        if total is not None:
+            end = jnp.where(found.valid[..., -1], found.log_prob[..., -1], -jnp.inf)
+            total = jnp.logaddexp(total, end)
+    if total is not None:
+        found = dataclasses.replace(found, log_prob=found.log_prob - total[..., None])
+    return found
+
+
+def _with_end(index: FMIndex, state: FMState, scores: Scores, found: Candidates, eos_id: int) -> Candidates:
+    """EOS as one more candidate."""
+    end = jnp.full((*state.low.shape, 1), eos_id, jnp.int32)
+    may_end = index.accepts(state) & ~state.ended
+    low, high = (jnp.where(may_end, x, 0) for x in state[:2])
+    ended = state._replace(low=low, high=high, ended=may_end)
+
+    def join(a, b):
+        return jnp.concatenate([a, b], axis=-1)
+
+    return Candidates(
+        token=join(found.token, end),
+        log_prob=join(found.log_prob, scores.at(end)),
+        next_state=jax.tree.map(lambda a, b: join(a, b[..., None]), found.next_state, ended),
+        valid=join(found.valid, may_end[..., None]),
+        ending=1,
+    )
+
+
+def _normalizable(index: FMIndex, state: FMState, scores: Scores, k: int) -> tuple[Best, Float[Array, "batch beam"]]:
+    """The best logits of each state, and what the logits of all that may follow add up to."""
+
+    def of_beam(beam):
+        return _of_all(index, state, scores, k, jnp.broadcast_to(beam, state.low.shape[:1]))
+
+    by_beam = lax.map(of_beam, jnp.arange(state.low.shape[1], dtype=jnp.int32))  # leaves --> [beam, batch, …]
+    best, total = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), by_beam)
+    return best, total
+
+
+def _of_few(index: FMIndex, low: Array, width: Array, scores: Scores, k: int) -> Best:
+    """The best among the first 1024 occurrences."""
+    column = jnp.arange(NARROW, dtype=jnp.int32)
+    symbol = index.bwt[low[..., None] + column].astype(jnp.int32)  # --> [batch, beam, NARROW]
+    symbol = jnp.where(column < width[..., None], symbol, 0)
+    states = symbol.reshape(-1, NARROW)
+    row = jnp.arange(states.shape[0])[:, None]
+    places = jnp.full((states.shape[0], index.tokens.shape[0]), NARROW, jnp.int16)
+    places = places.at[row, states].min(column.astype(jnp.int16))  # where each symbol stands first
+    is_first = (places[row, states] == column).reshape(symbol.shape)
+    log_prob = scores.at(jnp.maximum(index.tokens[symbol], 0))
+    return _take_best(symbol, log_prob, is_first & (symbol > 0), k)
+
+
+def _of_many(index: FMIndex, state: FMState, is_open: Array, scores: Scores, k: int, best: Best) -> Best:
+    """Replaces what is `best` of open states."""
+    n = min(max(LOOKED_UP, LOOKED_UP_EACH * k), index.vocab_size)
+    token, log_prob = scores.top(n, below=index.vocab_size)  # --> [batch, beam, n]
+    # Symbol 0 is looked up too: when what follows adds up to all occurrences, there is nothing else.
+    symbol = jnp.pad(index.symbols[token], ((0, 0), (0, 0), (0, 1)))
+    low, high = (jnp.broadcast_to(x[..., None], symbol.shape) for x in state[:2])
+    low, high = index.wavelet.follow(symbol, low, high)
+    valid = (high > low)[..., :n] & (symbol[..., :n] > 0)
+    found = _take_best(symbol[..., :n], log_prob, valid, k)
+    counted = jnp.sum((high - low)[..., :n], axis=-1, where=valid) + (high - low)[..., n]
+    certain = (found.log_prob[..., -1] >= log_prob[..., -1]) | (counted == state.high - state.low)
+    best = _replace(best, found, is_open & certain)
+
+    def count_one(carry: tuple[Bool[Array, "batch beam"], Best]):
+        is_open, best = carry
+        chosen = jnp.argmax(is_open, axis=1).astype(jnp.int32)  # --> [batch]
+        found, _ = _of_all(index, state, scores, k, chosen)
+        is_chosen = is_open & (jnp.arange(is_open.shape[1]) == chosen[:, None])
+        return is_open & ~is_chosen, _replace(best, jax.tree.map(lambda x: x[:, None], found), is_chosen)
+
+    return lax.while_loop(lambda carry: jnp.any(carry[0]), count_one, (is_open & ~certain, best))[1]
+
+
+def _of_all(
+    index: FMIndex, state: FMState, scores: Scores, k: int, beam: Int[Array, " batch"]
+) -> tuple[Best, Float[Array, " batch"]]:
+    """The best of all that may follow one state of each query, [batch, k], and the log of the sum of their exps."""
+    chosen = jax.tree.map(lambda x: x[jnp.arange(x.shape[0]), beam], state)
+    every = index.tokens.shape[0]
+    counts = index.symbol_counts(chosen)[:, :every]  # --> [batch, symbols]
+    symbol = jnp.broadcast_to(jnp.arange(every, dtype=jnp.int32), counts.shape)
+    token = jnp.maximum(index.tokens[symbol], 0)
+    log_prob = scores.at_parents(jnp.broadcast_to(beam[:, None], token.shape), token)
+    valid = (counts > 0) & (symbol > 0)
+    total = jax.nn.logsumexp(log_prob, axis=-1, where=valid)
+    return _take_best(symbol, log_prob, valid, k), total
+
+
+def _take_best(symbol: Array, log_prob: Array, valid: Array, k: int) -> Best:
+    n = min(k, symbol.shape[-1])
+    log_prob, place = top_k(jnp.where(valid, log_prob, -jnp.inf), n)
+    symbol = jnp.where(jnp.take_along_axis(valid, place, axis=-1), jnp.take_along_axis(symbol, place, axis=-1), 0)
+    missing = [(0, 0)] * (symbol.ndim - 1) + [(0, k - n)]
+    return Best(jnp.pad(symbol, missing), jnp.pad(log_prob, missing, constant_values=-jnp.inf))
+
+
+def _replace(old: Best, new: Best, where: Bool[Array, "batch beam"]) -> Best:
+    return jax.tree.map(lambda a, b: jnp.where(where[..., None], b, a), old, new)
