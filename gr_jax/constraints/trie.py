@@ -11,9 +11,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from gr_jax.constraints import trie_arrays
-from gr_jax.constraints.base import Candidates, Scores, normalize_over
-from gr_jax.constraints.trie_arrays import Level
+from gr_jax.constraints import trie_arrays, trie_children
+from gr_jax.constraints.base import Candidates, Scores
+from gr_jax.constraints.bits import BitSet
+from gr_jax.constraints.trie_arrays import END, Level, TrieArrays
+from gr_jax.constraints.trie_children import Edges
+from gr_jax.constraints.trie_filter import Filter, make_filter
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
@@ -34,48 +37,34 @@ class TrieState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Filter:
-    """Which parts of a trie lead to an allowed document, for each query.
-
-    Attributes:
-      nodes: bool[batch, nodes], something allowed is below.
-      rows: bool[batch, num_docids], the docid stands for something allowed.
-      ranks: int32[batch, entries + 1], how many allowed there are among the first so many entries of `documents`.
-    """
-
-    nodes: Bool[Array, "batch nodes"]
-    rows: Bool[Array, "batch num_docids"]
-    ranks: Int[Array, "batch entries_plus_1"]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Trie:
     """Allows exactly the docids of a set. Give it to jitted functions as an argument: closed over, its arrays would be
     compiled in as constants.
 
     Nodes are numbered breadth-first, so edge e leads to node e + 1 and no column for it is needed. A node that stands
-    for a single docid has no edges; what follows is read from the docid's row.
+    for a single docid is a leaf; what follows is read from the docid's row. Every docid has one leaf: that of a docid
+    which is a prefix of another hangs on an edge of token 0, the first among its siblings.
 
     Attributes:
       edge_tokens: uint16 or uint32[edges], ascending among the edges of a node.
-      edge_offsets: int32[nodes + 1]; edges edge_offsets[i] … edge_offsets[i + 1] leave node i. The root is node 0.
-      first_row, end_row: int32[nodes]; the rows of the docids under a node. A docid that ends at the node is the first.
-      rows: uint16 or uint32[num_docids, max_len], the docids, sorted.
-      lengths: [num_docids], of the smallest unsigned type.
-      offsets: int32[num_docids + 1] and documents_of_rows: int32[entries], as `offsets` and `documents` of `Docids`.
+      parents: the nodes that have children; the others are leaves. The root is node 0.
+      edge_offsets: int32[parents + 1]; edges edge_offsets[i] … edge_offsets[i + 1] leave the i-th of them.
+      leaf_rows: int32[num_docids]; the rows of the docids that leaves stand for, leaves in the order of nodes.
+      rests: uint16 or uint32[num_docids, max_len − c]; the docids, sorted, without their first c tokens, which no leaf
+        reads.
+      offsets: int32[num_docids + 1], as in `Docids`; None where each docid stands for one document.
+      documents_of_rows: int32[entries], as `documents` of `Docids`.
       filter: what `restrict` allows; None: everything.
       levels: static facts of the states after 0, 1, … tokens.
       eos_id, vocab_size, num_documents: as in `Docids`.
     """
 
     edge_tokens: Int[Array, " edges"]
-    edge_offsets: Int[Array, " nodes_plus_1"]
-    first_row: Int[Array, " nodes"]
-    end_row: Int[Array, " nodes"]
-    rows: Int[Array, "num_docids max_len"]
-    lengths: Int[Array, " num_docids"]
-    offsets: Int[Array, " num_docids_plus_1"]
+    parents: BitSet
+    edge_offsets: Int[Array, " parents_plus_1"]
+    leaf_rows: Int[Array, " num_docids"]
+    rests: Int[Array, "num_docids rest_len"]
+    offsets: Int[Array, " num_docids_plus_1"] | None
     documents_of_rows: Int[Array, " entries"]
     filter: Filter | None
     levels: tuple[Level, ...] = dataclasses.field(metadata={"static": True})
@@ -93,141 +82,208 @@ class Trie:
             of another without an EOS.
         """
         docids.check()
-        arrays = trie_arrays.build(docids)
         if len(docids.documents) >= 2**31 - 1:
             raise InputError("more than 2³¹ documents do not fit one trie", "Split them over several tries.")
-        return cls(
-            edge_tokens=jnp.asarray(arrays.edge_tokens),
-            edge_offsets=jnp.asarray(arrays.edge_offsets),
-            first_row=jnp.asarray(arrays.first_row),
-            end_row=jnp.asarray(arrays.end_row),
-            rows=jnp.asarray(docids.tokens.astype(trie_arrays.token_type(docids.vocab_size))),
-            lengths=jnp.asarray(docids.lengths.astype(np.min_scalar_type(docids.tokens.shape[1]))),
-            offsets=jnp.asarray(docids.offsets.astype(np.int32)),
-            documents_of_rows=jnp.asarray(docids.documents.astype(np.int32)),
-            filter=None,
-            levels=arrays.levels,
+        one_each = len(docids.documents) == len(docids)
+        return cls.of_arrays(
+            trie_arrays.build(docids),
+            offsets=None if one_each else docids.offsets.astype(np.int32),
+            documents=docids.documents.astype(np.int32, copy=False),
             eos_id=docids.eos_id,
             vocab_size=docids.vocab_size,
             num_documents=docids.num_documents,
         )
 
+    @classmethod
+    def of_arrays(cls, arrays: TrieArrays, *, offsets: np.ndarray | None, documents: np.ndarray, **static: Any) -> Trie:
+        """From arrays on the host, which are checked already."""
+        return cls(
+            edge_tokens=jnp.asarray(arrays.edge_tokens),
+            parents=jax.tree.map(jnp.asarray, BitSet.of_numpy(arrays.has_children)),
+            edge_offsets=jnp.asarray(arrays.edge_offsets),
+            leaf_rows=jnp.asarray(arrays.leaf_rows),
+            rests=jnp.asarray(arrays.rests),
+            offsets=None if offsets is None else jnp.asarray(offsets),
+            documents_of_rows=jnp.asarray(documents),
+            filter=None,
+            levels=arrays.levels,
+            **static,
+        )
+
+    @property
+    def max_len(self) -> int:
+        """Tokens of the longest docid."""
+        return len(self.levels) - 1
+
     @property
     def max_steps(self) -> int:
         """Decoding steps of the longest docid, its EOS included."""
-        return self.rows.shape[1] + (self.eos_id is not None)
+        return self.max_len + (self.eos_id is not None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, a filter's included."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
 
     def initial_state(self, batch: int, view: Any = None) -> TrieState:
         zeros = jnp.zeros((batch, 1), jnp.int32)
         return TrieState(node=zeros, depth=zeros, ended=jnp.zeros((batch, 1), bool))
 
     def candidates(self, state: TrieState, scores: Scores, k: int, steps: range | None = None) -> Candidates:
-        """All children of every state, padded to the most that a state at these steps can have; where docids can be
-        complete with the next token, the columns of such tokens come last (see `Candidates.ending`)."""
+        """All children of every state; where docids can be complete with the next token, the columns of such tokens
+        come last (see `Candidates.ending`).
+
+        States [batch, beam] of k > 1 beams give one flat list for each query (see `Candidates.parent`) where that is
+        much shorter than the row of the widest node for every beam: the states of beams are distinct, so together they
+        have no more children than the nodes with the most. Where they are not and have more, the k best of each are
+        given. With k = 1, and for states of other shapes, every state has its own columns.
+        """
         if steps is None:
             steps = range(len(self.levels))
         level = Level.join(self.levels[steps.start : steps.stop : steps.step])
-        token, next_node, valid, completes = self._children(state, level)  # --> [..., width]
-        if self.eos_id is not None:
-            if level.ends:
-                token = jnp.concatenate([token, jnp.full_like(token, self.eos_id, shape=(*state.node.shape, 1))], -1)
-                next_node = jnp.concatenate([next_node, state.node[..., None]], axis=-1)
-                valid = jnp.concatenate([valid, self._may_end(state)[..., None]], axis=-1)
-            ending = int(level.ends)
+        edges = self._edges(state, level)
+        eos = self.eos_id if level.ends else None
+        n = _flat_length(level, state.node.shape, k)
+        if n is None:
+            children = trie_children.padded(self, edges, level)
+            log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos)
         else:
-            ending = token.shape[-1] if level.next_ends else 0
-        log_prob = scores.at(token)
-        if scores.normalize == "constraint":
-            log_prob = normalize_over(log_prob, valid)
-        if self.eos_id is None and level.next_ends and level.next_goes_on:
-            # Some children are complete docids and some are not: each column stands twice, once for either.
-            going_on, complete = valid & ~completes, valid & completes
-            token, next_node, log_prob = (jnp.concatenate([x, x], axis=-1) for x in (token, next_node, log_prob))
-            valid = jnp.concatenate([going_on, complete], axis=-1)
-        width = token.shape[-1]
-        is_ending = jnp.broadcast_to(jnp.arange(width) >= width - ending, token.shape)
-        writes_eos = is_ending & (self.eos_id is not None)
-        depth = state.depth[..., None] + jnp.where(writes_eos, 0, 1)
-        return Candidates(token, log_prob, TrieState(next_node, depth, is_ending), valid, ending=ending)
+            children, log_prob, eos_log_prob = trie_children.flat_or_best(self, edges, level, scores, eos, k, n)
+        depth = _of_parents(edges.depth, children.parent) + 1
+        found = Candidates(
+            token=children.token,
+            log_prob=log_prob,
+            next_state=TrieState(
+                children.node, jnp.broadcast_to(depth, children.node.shape), jnp.zeros(children.node.shape, bool)
+            ),
+            valid=children.valid,
+            parent=children.parent,
+        )
+        if eos_log_prob is not None:
+            return self._with_ends(found, edges, eos_log_prob)
+        return self._split_ends(found, level) if self.eos_id is None and level.next_ends else found
 
-    def _children(self, state: TrieState, level: Level):
-        """Tokens, nodes and validity of all children [..., width], and whether each completes a docid (without EOS)."""
-        width = max(level.width, int(level.tails))
+    def _with_ends(self, found: Candidates, edges: Edges, log_prob: Array) -> Candidates:
+        """Adds EOS: one column for each state."""
+        flat = found.parent is not None
+
+        def add(column: Array, state_value: Array) -> Array:
+            new = jnp.broadcast_to(state_value, edges.node.shape).astype(column.dtype)
+            return jnp.concatenate([column, new if flat else new[..., None]], axis=-1)
+
+        node, depth, ended = found.next_state
+        beams = jnp.arange(edges.node.shape[-1])
+        return Candidates(
+            token=add(found.token, jnp.int32(self.eos_id or 0)),
+            log_prob=add(found.log_prob, log_prob[..., 0]),
+            next_state=TrieState(add(node, edges.end_node), add(depth, edges.depth), add(ended, jnp.asarray(True))),
+            valid=add(found.valid, edges.may_end),
+            ending=beams.size if flat else 1,
+            parent=add(found.parent, beams) if found.parent is not None else None,
+        )
+
+    def _split_ends(self, found: Candidates, level: Level) -> Candidates:
+        """Without EOS: children that are complete docids come last. Where some are and some are not, each column stands
+        twice, once for either."""
+        width = found.token.shape[-1]
+        node, depth, _ = found.next_state
+        if not level.next_goes_on:
+            ended = TrieState(node, depth, jnp.ones(node.shape, bool))
+            return dataclasses.replace(found, next_state=ended, ending=width)
+        complete = found.valid & self._is_whole(node, depth)
+        going_on = found.valid & ~complete
+        twice = jax.tree.map(lambda x: jnp.concatenate([x, x], axis=-1), found)
+        return dataclasses.replace(
+            twice,
+            next_state=TrieState(
+                jnp.concatenate([jnp.where(going_on, node, -1), jnp.where(complete, node, -1)], axis=-1),
+                twice.next_state.depth,
+                jnp.broadcast_to(jnp.arange(2 * width) >= width, twice.token.shape),
+            ),
+            valid=jnp.concatenate([going_on, complete], axis=-1),
+            ending=width,
+        )
+
+    def _edges(self, state: TrieState, level: Level) -> Edges:
+        """What leaves states of a level."""
         node = jnp.maximum(state.node, 0)
         live = (state.node >= 0) & ~state.ended
-        first, end = self.edge_offsets[node], self.edge_offsets[node + 1]
-        column = jnp.arange(width, dtype=jnp.int32)
-        shape = (*node.shape, width)
-        if level.width:
-            edge = first[..., None] + column  # --> [..., width]
-            valid = (edge < end[..., None]) & live[..., None]
-            edge = jnp.minimum(edge, self.edge_tokens.shape[0] - 1)
-            token = self.edge_tokens[edge].astype(jnp.int32)
-            next_node = edge + 1
-        else:
-            valid, token = jnp.zeros(shape, bool), jnp.zeros(shape, jnp.int32)
-            next_node = jnp.broadcast_to(node[..., None], shape)
-        row = self.first_row[node]
-        if level.tails:
-            tail = (first == end) & live & (state.depth < self.lengths[row])
-            rest = self.rows[row, jnp.minimum(state.depth, self.rows.shape[1] - 1)].astype(jnp.int32)
-            at_tail = (column == 0) & tail[..., None]  # --> [..., width]
-            token = jnp.where(at_tail, rest[..., None], token)
-            next_node = jnp.where(at_tail, node[..., None], next_node)
-            valid |= at_tail
-        if self.filter is not None:
-            valid &= _of_query(self.filter.nodes, next_node)
-        completes = None
-        if self.eos_id is None and level.next_ends and level.next_goes_on:
-            # Without EOS no docid is a prefix of another: a node at which one ends stands for it alone.
-            completes = self.lengths[self.first_row[next_node]] == state.depth[..., None] + 1
-        return token, next_node, valid, completes
+        is_parent, rank = self.parents.has_and_rank(node)
+        first = self.edge_offsets[rank]
+        end = jnp.where(is_parent & live, self.edge_offsets[rank + is_parent], first)
+        end_node, may_end = node, jnp.zeros(node.shape, bool)
+        rest = jnp.zeros(node.shape, jnp.int32)
+        if level.tails or level.ends:
+            rest = self._rest(jnp.where(is_parent, 0, node - rank), state.depth)
+            may_end = live & ~is_parent & (rest == END)
+            rest = jnp.where(live & ~is_parent, rest, END)
+            if self.filter is not None:
+                may_end &= self.filter.nodes.has(node)
+        if self.eos_id is not None and level.ends:
+            has_end = (first < end) & (self._edge_token(first) == END)
+            end_node = jnp.where(has_end, first + 1, node)
+            if self.filter is not None:
+                may_end |= has_end & self.filter.nodes.has(end_node)
+            else:
+                may_end |= has_end
+            first += has_end
+        return Edges(
+            jnp.where(live, node, -1), state.depth, first, end, rest, may_end, jnp.where(may_end, end_node, -1)
+        )
 
-    def _may_end(self, state: TrieState) -> Bool[Array, ...]:
-        """Whether a docid has exactly the tokens so far, and is allowed; EOS not yet written."""
-        row = self.first_row[jnp.maximum(state.node, 0)]
-        exact = (state.node >= 0) & ~state.ended & (self.lengths[row] == state.depth)
-        return exact if self.filter is None else exact & _of_query(self.filter.rows, row)
+    def _rest(self, leaf: Int[Array, ...], depth: Int[Array, ...]) -> Int[Array, ...]:
+        """The token after so many of the docid of a leaf; 0 after its last."""
+        columns = self.rests.shape[1]
+        column = depth - (self.max_len - columns)
+        if not columns:
+            return jnp.zeros_like(column)
+        token = self.rests[self.leaf_rows[leaf], jnp.clip(column, 0, columns - 1)].astype(jnp.int32)
+        return jnp.where(column < columns, token, END)
+
+    def _is_whole(self, node: Int[Array, ...], depth: Int[Array, ...]) -> Bool[Array, ...]:
+        """Without EOS: whether a docid has exactly so many tokens. None is a prefix of another, so that it has a leaf
+        to itself there."""
+        is_parent, rank = self.parents.has_and_rank(jnp.maximum(node, 0))
+        leaf = jnp.where(is_parent, 0, jnp.maximum(node, 0) - rank)
+        return (node >= 0) & ~is_parent & (self._rest(leaf, depth) == END)
 
     def advance(self, state: TrieState, token: Int[Array, ...]) -> TrieState:
-        node = jnp.maximum(state.node, 0)
-        live = (state.node >= 0) & ~state.ended
-        first, end = self.edge_offsets[node], self.edge_offsets[node + 1]
-        low, high = first, end
-        for _ in range(max(level.width for level in self.levels).bit_length()):  # binary search: tokens ascend
+        level = Level.join(self.levels)
+        edges = self._edges(state, level)
+        low, high = edges.first, edges.end
+        for _ in range(level.width.bit_length()):  # binary search: tokens ascend
             middle = (low + high) // 2
             before = (low < high) & (self._edge_token(middle) < token)
             low, high = jnp.where(before, middle + 1, low), jnp.where(before, high, jnp.minimum(middle, high))
-        by_edge = live & (low < end) & (self._edge_token(low) == token)
-        row = self.first_row[node]
-        rest = self.rows[row, jnp.minimum(state.depth, self.rows.shape[1] - 1)].astype(jnp.int32)
-        by_tail = live & (first == end) & (state.depth < self.lengths[row]) & (rest == token)
-        next_node = jnp.where(by_edge, low + 1, jnp.where(by_tail, node, -1))
+        by_edge = (low < edges.end) & (self._edge_token(low) == token)
+        by_rest = (edges.rest != END) & (edges.rest == token)
+        node = jnp.where(by_edge, low + 1, jnp.where(by_rest, edges.node, -1))
         if self.filter is not None:
-            allowed = _of_query(self.filter.nodes, jnp.maximum(next_node, 0))
-            next_node = jnp.where(allowed, next_node, -1)
+            node = jnp.where(self.filter.nodes.has(jnp.maximum(node, 0)), node, -1)
         depth = state.depth + 1
         if self.eos_id is None:
-            ended = (next_node >= 0) & (self.lengths[self.first_row[jnp.maximum(next_node, 0)]] == depth)
-            return TrieState(next_node, depth, ended)
-        ends = self._may_end(state) & (token == self.eos_id)
-        return TrieState(jnp.where(ends, node, next_node), jnp.where(ends, state.depth, depth), ends)
+            return TrieState(node, depth, self._is_whole(node, depth))
+        ends = edges.may_end & (token == self.eos_id)
+        return TrieState(jnp.where(ends, edges.end_node, node), jnp.where(ends, state.depth, depth), ends)
 
     def _edge_token(self, edge: Int[Array, ...]) -> Int[Array, ...]:
         return self.edge_tokens[jnp.clip(edge, 0, self.edge_tokens.shape[0] - 1)].astype(jnp.int32)
 
     def allowed(self, state: TrieState) -> Bool[Array, "... vocab"]:
-        token, _, valid, _ = self._children(state, Level.join(self.levels))
-        if self.eos_id is not None:
-            token = jnp.concatenate([token, jnp.full_like(token, self.eos_id, shape=(*state.node.shape, 1))], axis=-1)
-            valid = jnp.concatenate([valid, self._may_end(state)[..., None]], axis=-1)
+        level = Level.join(self.levels)
+        edges = self._edges(state, level)
+        token, _, valid, _ = trie_children.padded(self, edges, level)
         states = state.node.size
-        flat_token, flat_valid = token.reshape(states, -1), valid.reshape(states, -1)
-        mask = jnp.zeros((states, self.vocab_size), bool).at[jnp.arange(states)[:, None], flat_token].max(flat_valid)
+        rows = jnp.arange(states)
+        mask = jnp.zeros((states, self.vocab_size), bool)
+        mask = mask.at[rows[:, None], token.reshape(states, -1)].max(valid.reshape(states, -1))
+        if self.eos_id is not None:
+            mask = mask.at[:, self.eos_id].set(edges.may_end.reshape(-1))
         return mask.reshape(*state.node.shape, self.vocab_size)
 
     def accepts(self, state: TrieState) -> Bool[Array, ...]:
-        return (state.node >= 0) & (state.ended | self._may_end(state))
+        ended = (state.node >= 0) & state.ended
+        return ended if self.eos_id is None else ended | self._edges(state, Level.join(self.levels)).may_end
 
     def key(self, state: TrieState) -> Int[Array, "... 3"]:
         return jnp.stack([state.node, state.depth, state.ended.astype(jnp.int32)], axis=-1)
@@ -235,24 +291,36 @@ class Trie:
     def documents(self, state: TrieState, limit: int) -> tuple[Int[Array, "... limit"], Int[Array, ...]]:
         """Documents in the order of their docids; at a complete docid its own, else all below."""
         node = jnp.maximum(state.node, 0)
-        row = self.first_row[node]
-        end_row = jnp.where(state.ended, row + 1, self.end_row[node])
-        first = self.offsets[row]
+        first = self._outermost_row(node, last=False)
+        end = self._outermost_row(node, last=True) + 1
+        if self.offsets is not None:
+            first, end = self.offsets[first], self.offsets[end]
         place = jnp.arange(limit, dtype=jnp.int32)
         if self.filter is None:
-            count = self.offsets[end_row] - first
+            count = end - first
             entry = first[..., None] + place  # --> [..., limit]
         else:
-            # The j-th allowed entry from `first` on is where the rank first exceeds that of `first` by j + 1.
-            before = _of_query(self.filter.ranks, first)
-            count = _of_query(self.filter.ranks, self.offsets[end_row]) - before
-            wanted = before[..., None] + place + 1
-            batch = wanted.shape[0]
-            find = jax.vmap(lambda ranks, rank: jnp.searchsorted(ranks, rank, side="left"))
-            entry = find(self.filter.ranks, wanted.reshape(batch, -1)).reshape(wanted.shape) - 1
+            before = self.filter.entries.rank(first)
+            count = self.filter.entries.rank(end) - before
+            wanted = before[..., None] + place
+            entry = self.filter.entries.select(wanted, self.documents_of_rows.shape[0])
         count = jnp.where(state.node >= 0, count, 0)
         entry = jnp.clip(entry, 0, self.documents_of_rows.shape[0] - 1)
         return jnp.where(place < count[..., None], self.documents_of_rows[entry], -1), count
+
+    def _outermost_row(self, node: Int[Array, ...], *, last: bool) -> Int[Array, ...]:
+        """The first or the last row below nodes: that of the leaf to which first or last children lead."""
+
+        def is_above(node):
+            return jnp.any(self.parents.has(node))
+
+        def descend(node):
+            is_parent, rank = self.parents.has_and_rank(node)
+            child = self.edge_offsets[rank + 1] if last else self.edge_offsets[rank] + 1  # edge e leads to node e + 1
+            return jnp.where(is_parent, child, node)
+
+        leaf = lax.while_loop(is_above, descend, node)
+        return self.leaf_rows[leaf - self.parents.rank(leaf)]
 
     def restrict(self, allowed: Bool[Array, "batch docs"]) -> Trie:
         """See `Constraint.restrict`. States of the restricted trie must lead with the same batch.
@@ -265,23 +333,22 @@ class Trie:
                 f"a filter of shape {allowed.shape} for {self.num_documents} documents",
                 f"Give booleans [batch, {self.num_documents}].",
             )
-        return dataclasses.replace(self, filter=_filter(self, jnp.asarray(allowed, bool)))
+        return dataclasses.replace(self, filter=make_filter(self, jnp.asarray(allowed, bool)))
 
 
-@jax.jit
-def _filter(trie: Trie, allowed: Bool[Array, "batch docs"]) -> Filter:
-    ranks = _ranks(allowed[:, trie.documents_of_rows])  # --> [batch, entries + 1]
-    rows = ranks[:, trie.offsets[1:]] > ranks[:, trie.offsets[:-1]]  # --> [batch, num_docids]
-    row_ranks = _ranks(rows)
-    nodes = row_ranks[:, trie.end_row] > row_ranks[:, trie.first_row]  # --> [batch, nodes]
-    return Filter(nodes, rows, ranks)
+def _flat_length(level: Level, shape: tuple[int, ...], k: int) -> int | None:
+    """How long the flat list of a query must be, or None where it does not pay: its columns cost more each."""
+    if k < 2 or len(shape) != 2 or shape[1] < 2 or not level.width:
+        return None
+    beams, width = shape[1], level.width
+    n = max(level.most_children(beams), beams * min(k, width))
+    return n if FLAT_COLUMN * n <= beams * width else None
 
 
-def _ranks(flags: Bool[Array, "batch n"]) -> Int[Array, "batch n_plus_1"]:
-    return jnp.pad(lax.cumsum(flags.astype(jnp.int32), axis=1), ((0, 0), (1, 0)))
+# What a column of a flat list costs, in columns of a row for each beam.
+FLAT_COLUMN = 3
 
 
-def _of_query(table: Array, index: Int[Array, "batch ..."]) -> Array:
-    """table[b, index[b, …]] for each query b."""
-    batch = jnp.arange(table.shape[0]).reshape(-1, *([1] * (index.ndim - 1)))
-    return table[batch, index]
+def _of_parents(x: Int[Array, "batch beam"], parent: Int[Array, "batch n"] | None) -> Array:
+    """A value of each state for each of its candidates."""
+    return x[..., None] if parent is None else jnp.take_along_axis(x, parent, axis=1)

@@ -181,7 +181,7 @@ def test_documents_beyond_the_limit_are_counted():
 def test_tokens_are_as_small_as_the_vocabulary_allows(vocab_size, dtype):
     top = vocab_size - 1
     trie = Trie.from_docids(Docids.build([[2, top], [2, 3], [top, 2]], vocab_size=vocab_size))
-    assert trie.edge_tokens.dtype == trie.rows.dtype == dtype
+    assert trie.edge_tokens.dtype == trie.rests.dtype == dtype
     state = walk(trie, (2,))
     found = trie.candidates(state, LogitScores(jnp.zeros((1, 1, vocab_size))), 1, range(1, 2))
     assert found.token[0, 0].tolist() == [3, top]
