@@ -1,7 +1,11 @@
-"""k-means and hierarchical k-means over document embeddings."""
+"""k-means, hierarchical k-means and residual quantisation of document embeddings."""
 
 from gr_jax.clustering.hierarchical import ClusterTree as ClusterTree
 from gr_jax.clustering.hierarchical import cluster_hierarchically as cluster_hierarchically
 from gr_jax.clustering.kmeans import KMeans as KMeans
 from gr_jax.clustering.kmeans import assign as assign
 from gr_jax.clustering.kmeans import kmeans as kmeans
+from gr_jax.clustering.residual_quantization import ResidualQuantization as ResidualQuantization
+from gr_jax.clustering.residual_quantization import quantize as quantize
+from gr_jax.clustering.residual_quantization import reconstruct as reconstruct
+from gr_jax.clustering.residual_quantization import residual_quantization as residual_quantization

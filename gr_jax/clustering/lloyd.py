@@ -11,12 +11,12 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 # Distances decide discrete ids, so matrix products are exact float32 on every backend (no TF32, no bf16 passes).
-_EXACT = lax.Precision.HIGHEST
+EXACT = lax.Precision.HIGHEST
 
 
 def squared_distances(points: Float[Array, "n d"], centers: Float[Array, "k d"]) -> Float[Array, "n k"]:
     """Squared Euclidean distances, clipped at 0."""
-    products = jnp.matmul(points, centers.T, precision=_EXACT)  # --> [n, k]
+    products = jnp.matmul(points, centers.T, precision=EXACT)  # --> [n, k]
     squares = jnp.sum(points**2, axis=-1)[:, None] + jnp.sum(centers**2, axis=-1)[None, :]
     return jnp.maximum(squares - 2 * products, 0.0)
 
@@ -82,7 +82,7 @@ def fit_one(
         nearest, distances = _nearest(points, centers, active)
         members = (jnp.arange(k) == nearest[:, None]) & real[:, None]  # --> [n, k]
         sizes = jnp.sum(members, axis=0)  # --> [k]
-        sums = jnp.matmul(members.astype(points.dtype).T, points, precision=_EXACT)  # --> [k, d]
+        sums = jnp.matmul(members.astype(points.dtype).T, points, precision=EXACT)  # --> [k, d]
         means = sums / jnp.maximum(sizes, 1)[:, None]
         empty = (sizes == 0) & active
         _, worst = lax.top_k(jnp.where(real, distances, -1.0), min(k, n))  # --> [k]
@@ -119,3 +119,33 @@ def fit_batch(
     if points.shape[0] == 1:  # a plain matrix product is better served than a batched one
         return jax.tree.map(lambda x: x[None], fit(points[0], counts[0], uniforms[0]))
     return jax.vmap(fit)(points, counts, uniforms)
+
+
+@partial(jax.jit, static_argnames=("iterations",))
+def fit_from(points: Float[Array, "n d"], centers: Float[Array, "k d"], *, iterations: int) -> Float[Array, "k d"]:
+    """A fixed number of Lloyd steps from given centers, n ≥ k. Empty clusters move as in `fit_one`."""
+    k = len(centers)
+
+    def improve(_, centers):
+        distances = squared_distances(points, centers)  # --> [n, k]
+        nearest = jnp.argmin(distances, axis=-1)
+        sizes = jnp.zeros(k, jnp.int32).at[nearest].add(1)
+        means = _sums(points, nearest, k) / jnp.maximum(sizes, 1)[:, None]
+        empty = sizes == 0
+        _, worst = lax.top_k(jnp.min(distances, axis=-1), k)
+        return jnp.where(empty[:, None], points[worst[jnp.cumsum(empty) - 1]], means)
+
+    return lax.fori_loop(0, iterations, improve, centers)
+
+
+def _sums(points: Float[Array, "n d"], cluster: Int[Array, " n"], k: int) -> Float[Array, "k d"]:
+    """Sums of the points of each cluster. A CPU adds row by row; elsewhere that would be slow, and in no fixed order,
+    so a matrix product with the memberships does it."""
+    return lax.platform_dependent(
+        points,
+        cluster,
+        cpu=lambda points, cluster: jax.ops.segment_sum(points, cluster, k),
+        default=lambda points, cluster: jnp.matmul(
+            (jnp.arange(k) == cluster[:, None]).astype(points.dtype).T, points, precision=EXACT
+        ),
+    )

@@ -1,0 +1,92 @@
+"""Residual quantisation beside faiss's, on real embeddings. `python -m benchmarks.residual_quantization`.
+
+Both learn 6 codebooks of 256 from the same 100,000 vectors and encode them, in one process with the same number of
+threads, faiss with its default settings (beams of 5 in training and encoding, k-means in growing dimensions on 65,536
+residuals). Ours counts what it compiles. The vectors are MiniLM's, made once (about 10 minutes on 2 cores) and kept in
+`runs/benchmarks/`; then about 4 minutes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+
+import numpy as np
+
+from benchmarks import harness
+from gr_jax.clustering import reconstruct, residual_quantization
+from gr_jax.corpus import read_beir
+from gr_jax.errors import InputError
+from gr_jax.recipes import BeirFolder, Vectors, documents
+from gr_jax.recipes.stages import Runner
+
+RUNS = harness.CHECKOUT / "runs" / "benchmarks"
+DATA, SUBSET = "wiki_intro_179k", "100k"
+VECTORS = Vectors(encoder="minilm", max_length=64)
+
+
+def embeddings() -> np.ndarray:
+    """float32 [100,000, 384]: MiniLM's vectors of titles and introductions; made once, kept under their content key."""
+    folder = harness.data_folder(DATA)
+    corpus = documents.corpus_stage(BeirFolder(str(folder), subset=str(folder / "subsets" / f"{SUBSET}.ids.gz")))
+    vectors = documents.vectors_stage(corpus, VECTORS)
+    return np.asarray(documents.load_vectors(Runner(RUNS, shared_dir=RUNS).run([corpus, vectors])["vectors"]))
+
+
+def measure(levels: int, bits: int, seed: int) -> dict[str, float]:
+    """Error (mean squared distance) and seconds of both, and ours by faiss's."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise InputError("this benchmark compares against faiss", "pip install faiss-cpu") from error
+    points = embeddings()
+    faiss.omp_set_num_threads(len(os.sched_getaffinity(0)))  # as many as XLA takes
+    started = time.monotonic()
+    ours = residual_quantization(points, levels=levels, bits=bits, seed=seed, progress=True)
+    seconds = time.monotonic() - started
+    started = time.monotonic()
+    theirs = faiss.ResidualQuantizer(points.shape[1], levels, bits)
+    theirs.train(points)
+    packed = theirs.compute_codes(points)
+    peer_seconds = time.monotonic() - started
+    return {
+        "error of peer's": _error(points, reconstruct(ours.codes, ours.codebooks))
+        / _error(points, theirs.decode(packed)),
+        "time of peer's": seconds / peer_seconds,
+        "error": _error(points, reconstruct(ours.codes, ours.codebooks)),
+        "seconds": seconds,
+        "peer's error": _error(points, theirs.decode(packed)),
+        "peer's seconds": peer_seconds,
+    }
+
+
+def _error(points: np.ndarray, approximations: np.ndarray) -> float:
+    return float(((points - approximations) ** 2).sum(axis=1).mean(dtype=np.float64))
+
+
+@functools.cache
+def _fingerprint() -> str:
+    folder = harness.data_folder(DATA)
+    return read_beir(folder, subset=folder / "subsets" / f"{SUBSET}.ids.gz").corpus.fingerprint
+
+
+def rows() -> list[harness.Row]:
+    """The table."""
+    levels, bits, seed = 6, 8, 0
+    return [
+        harness.Row(
+            name=f"{SUBSET} {levels} × {1 << bits}",
+            config={"data": DATA, "subset": SUBSET, "levels": levels, "bits": bits, "vectors": VECTORS.as_config()},
+            measure=functools.partial(measure, levels, bits, seed),
+            at_most={"error of peer's": 1.02, "time of peer's": 2.0},
+            note="peer: faiss ResidualQuantizer",
+            corpus=_fingerprint,
+            seeds=(seed,),
+        )
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("residual_quantization", rows()))
