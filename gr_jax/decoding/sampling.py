@@ -1,0 +1,234 @@
+"""Sampling identifiers: each token drawn among those that the constraint allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax.constraints.base import Constraint, Scores, State, normalize_over
+from gr_jax.constraints.everything import Everything
+from gr_jax.decoding.beam_search import UNROLLED_STEPS
+from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
+from gr_jax.decoding.processors import Processor, Written, allowed_scores, process
+from gr_jax.errors import InputError
+
+
+class Samples(NamedTuple):
+    """What was drawn, in the order of drawing.
+
+    Attributes:
+      sequences: int32[batch, samples, max_len]; the tokens written, EOS included where decoding ends in it, then 0.
+      lengths: int32[batch, samples], tokens of each.
+      scores: float32[batch, samples]; log-probability under the model, as beam search and `score_docids` give it.
+      drawn: float32[batch, samples]; log of the probability with which this sequence was drawn, which differs from
+        `scores` where tokens outside of the constraint have probability, and by what processors do. Their difference is
+        the log of the importance weight.
+      states: the constraint's states after each sequence; leaves [batch, samples].
+      valid: bool[batch, samples]; False where no identifier was completed in max_len tokens, or where processors
+        forbade every next token. Such rows are blank and score −inf.
+    """
+
+    sequences: Int[Array, "batch samples max_len"]
+    lengths: Int[Array, "batch samples"]
+    scores: Float[Array, "batch samples"]
+    drawn: Float[Array, "batch samples"]
+    states: State
+    valid: Bool[Array, "batch samples"]
+
+
+class _Drawn(NamedTuple):
+    """Samples so far. `going` is False where a sequence is complete or can go nowhere, and `complete` tells which."""
+
+    sequences: Int[Array, "batch samples max_len"]
+    lengths: Int[Array, "batch samples"]
+    scores: Float[Array, "batch samples"]
+    drawn: Float[Array, "batch samples"]
+    states: State
+    going: Bool[Array, "batch samples"]
+    complete: Bool[Array, "batch samples"]
+
+
+class _Options(NamedTuple):
+    """Tokens that may be written next; log_prob −inf where not. Where the states after them are given, the last
+    `ending` columns complete an identifier."""
+
+    token: Int[Array, "batch beam width"]
+    log_prob: Float[Array, "batch beam width"]
+    next_state: State | None
+    ending: int
+
+
+def sample(
+    decoder: Decoder,
+    cache: Cache,
+    constraint: Constraint,
+    *,
+    samples: int,
+    max_len: int,
+    key: Array,
+    normalize: str = "vocabulary",
+    processors: Sequence[Processor] = (),
+    batch: int | None = None,
+    view: object = None,
+    unroll: int | None = None,
+    children: bool | None = None,
+) -> Samples:
+    """Draws identifiers of each query, independently and with replacement, token by token (ancestral sampling).
+
+    Each token is drawn among those that the constraint allows, in proportion to the exponential of its (processed)
+    score. With normalize="constraint" and no processors a docid is so drawn with exactly its probability.
+
+    Args:
+      decoder: the network.
+      cache: of the network, with `samples` slots for each of `max_len` steps.
+      constraint: what may be written; an argument of the jitted function, not closed over.
+      samples: drawn for each query.
+      max_len: most tokens, EOS included. What is not complete by then is not valid, unless the constraint is
+        open-ended.
+      key: of `jax.random`.
+      normalize: "vocabulary", "level" or "constraint": what `Samples.scores` are probabilities over. Tokens are drawn
+        with the same probabilities under each, unless processors tell them apart.
+      processors: applied to each step's scores; see `gr_jax.decoding.processors`. `Samples.scores` is without them.
+      batch: queries; default: the leading size of the cache's first array.
+      view: which automaton each row walks, where there are several.
+      unroll: so many first steps are unrolled, the others share one loop, which ends when all samples are complete.
+        Default: all up to 8, else the first.
+      children: draw among the constraint's `candidates` (cheap for tries) instead of over a mask of the vocabulary.
+        Default: unless there is no constraint.
+
+    Raises:
+      InputError: samples < 1, max_len < 1, an unknown normaliser.
+    """
+    if samples < 1:
+        raise InputError("nothing to draw", "Give samples ≥ 1.", value=samples)
+    if max_len < 1:
+        raise InputError("nothing can be written in no steps", "Give max_len ≥ 1.", value=max_len)
+    if normalize not in NORMALIZERS:
+        raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
+    if batch is None:
+        batch = jax.tree.leaves(cache)[0].shape[0]
+    if unroll is None:
+        unroll = max_len if max_len <= UNROLLED_STEPS else 1
+    if children is None:
+        children = not isinstance(constraint, Everything)
+    sampler = _Sampler(decoder, constraint, samples, max_len, normalize, tuple(processors), key, children)
+    step, unroll = 0, min(max(unroll, 1), max_len)
+    state = sampler.start(batch, view)
+    while step < unroll:
+        state, cache = sampler.step(state, cache, step, range(step, step + 1))
+        step += 1
+    if step < max_len:
+        steps = range(step, max_len)
+
+        def body(carry):
+            step, state, cache = carry
+            return step + 1, *sampler.step(state, cache, step, steps)
+
+        _, state, _ = lax.while_loop(
+            lambda carry: (carry[0] < max_len) & jnp.any(carry[1].going), body, (jnp.int32(step), state, cache)
+        )
+    return sampler.finish(state)
+
+
+class _Sampler(NamedTuple):
+    decoder: Decoder
+    constraint: Constraint
+    samples: int
+    max_len: int
+    normalize: str
+    processors: tuple[Processor, ...]
+    key: Array
+    children: bool
+
+    def start(self, batch: int, view: object) -> _Drawn:
+        """One row until the first token is drawn: before it all samples are equal."""
+        zeros = jnp.zeros((batch, 1), jnp.float32)
+        nothing = jnp.zeros((batch, 1, self.max_len), jnp.int32)
+        states = self.constraint.initial_state(batch, view)
+        return _Drawn(nothing, nothing[..., 0], zeros, zeros, states, zeros == 0, zeros != 0)
+
+    def step(self, now: _Drawn, cache: Cache, step: int | Array, steps: range) -> tuple[_Drawn, Cache]:
+        """Draws one token of each sample. `steps` are the values that `step` can have."""
+        batch, beam, _ = now.sequences.shape
+        # Every sample writes and reads its own slot, but for the first step, which one row took for all of them.
+        slots = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32)[:, None], (batch, beam, self.max_len))
+        slots = slots.at[:, :, 0].set(0)
+        last = now.sequences[:, :, jnp.maximum(step - 1, 0)]  # at step 0 nothing was written: 0 is the start token
+        features, cache = self.decoder.step(last, step, slots, cache)
+        scores = self.decoder.scores(features, step, self.normalize)
+        written = Written(now.sequences, step, self.constraint, now.states)
+        options = self._options(written, process(self.processors, scores, written), steps)
+
+        row = jnp.arange(batch)[:, None]
+        of_sample = jnp.arange(self.samples) if beam == self.samples else jnp.zeros(self.samples, jnp.int32)
+        now = jax.tree.map(lambda leaf: leaf[row, of_sample], now)  # --> [batch, samples, ...]
+        log_prob = options.log_prob[row, of_sample]  # --> [batch, samples, width]
+        total = jax.nn.logsumexp(log_prob, axis=-1)
+        alive = now.going & (total > -jnp.inf)
+        noise = jax.random.gumbel(jax.random.fold_in(self.key, step), log_prob.shape)
+        column = jnp.argmax(log_prob + noise, axis=-1)  # the Gumbel-max trick  --> [batch, samples]
+        token = options.token[row, of_sample, column]
+        gained = options.log_prob[row, of_sample, column]
+        drawn = gained - total
+        if self.processors:  # what the model itself gives to the token drawn
+            plain = self._options(written, scores, steps)
+            same = plain.token[row, of_sample] == token[..., None]
+            gained = jnp.max(plain.log_prob[row, of_sample], axis=-1, where=same, initial=-jnp.inf)
+        if options.next_state is not None:
+            states = jax.tree.map(lambda leaf: leaf[row, of_sample, column], options.next_state)
+            ends = column >= log_prob.shape[-1] - options.ending
+        else:
+            states = self.constraint.advance(now.states, token)
+            ends = self.constraint.accepts(states) & ~jnp.any(self.constraint.allowed(states), axis=-1)
+        column_of_step = jnp.where(alive, token, 0)[:, :, None].astype(now.sequences.dtype)
+        return _Drawn(
+            sequences=lax.dynamic_update_slice_in_dim(now.sequences, column_of_step, step, axis=2),
+            lengths=now.lengths + alive,
+            scores=now.scores + jnp.where(alive, gained, 0.0),
+            drawn=now.drawn + jnp.where(alive, drawn, 0.0),
+            states=_where(alive, states, now.states),
+            going=alive & ~ends,
+            complete=now.complete | (alive & ends),
+        ), cache
+
+    def _options(self, written: Written, scores: Scores, steps: range) -> _Options:
+        """All tokens that may be written next, with their log-probabilities."""
+        if not self.children:
+            log_prob = allowed_scores(scores, written)
+            if self.normalize == "constraint":
+                log_prob = normalize_over(log_prob, written.allowed)
+            token = jnp.broadcast_to(jnp.arange(log_prob.shape[-1], dtype=jnp.int32), log_prob.shape)
+            return _Options(token, log_prob, None, 0)
+        # As many as there are tokens, so all of them.
+        found = self.constraint.candidates(written.states, scores, written.vocab_size, steps)
+        token, log_prob, valid, next_state = found.token, found.log_prob, found.valid, found.next_state
+        if found.parent is not None:  # one list for all states: each takes its own  --> [batch, beam, n]
+            beam = jnp.arange(written.sequences.shape[1])
+            own = found.parent[:, None] == beam[:, None]
+            token, log_prob, valid, next_state = jax.tree.map(
+                lambda x: jnp.broadcast_to(x[:, None], (x.shape[0], len(beam), *x.shape[1:])),
+                (token, log_prob, valid, next_state),
+            )
+            valid &= own
+        log_prob = jnp.where(valid, log_prob, -jnp.inf).astype(jnp.float32)
+        return _Options(token, log_prob, next_state, found.ending)
+
+    def finish(self, end: _Drawn) -> Samples:
+        valid = end.complete | end.going if self.constraint.open_ended else end.complete
+        return Samples(
+            sequences=jnp.where(valid[:, :, None], end.sequences, 0),
+            lengths=jnp.where(valid, end.lengths, 0),
+            scores=jnp.where(valid, end.scores, -jnp.inf),
+            drawn=jnp.where(valid, end.drawn, -jnp.inf),
+            states=end.states,
+            valid=valid,
+        )
+
+
+def _where(chosen: Bool[Array, "batch samples"], one: State, other: State) -> State:
+    return jax.tree.map(lambda x, y: jnp.where(chosen.reshape(*chosen.shape, *[1] * (x.ndim - 2)), x, y), one, other)

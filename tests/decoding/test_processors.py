@@ -1,0 +1,213 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gr_jax.constraints import Everything, Trie
+from gr_jax.constraints.base import normalize_over
+from gr_jax.decoding import LogitScores, processors
+from gr_jax.decoding.processors import Written, process
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+
+BATCH, BEAM, VOCAB, LENGTH, STEP = 2, 3, 11, 9, 6
+EOS = 1
+
+
+@pytest.fixture(scope="module")
+def case():
+    """Logits, and sequences with repetitions among their first STEP tokens."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(BATCH, BEAM, VOCAB)).astype(np.float32) * 3
+    sequences = rng.integers(2, 6, (BATCH, BEAM, LENGTH)).astype(np.int32)
+    return logits, sequences
+
+
+def written(sequences, constraint=None, states=None, step=STEP):
+    """What was written; by default nothing constrains it."""
+    constraint = constraint or Everything(VOCAB, eos_id=EOS)
+    if states is None:
+        states = jax.tree.map(lambda x: jnp.repeat(x, BEAM, axis=1), constraint.initial_state(BATCH))
+    return Written(jnp.asarray(sequences), step, constraint, states)
+
+
+def every(scores):
+    return np.asarray(scores.at(jnp.broadcast_to(jnp.arange(VOCAB), (BATCH, BEAM, VOCAB))))
+
+
+def log_softmax(logits):
+    return np.asarray(jax.nn.log_softmax(jnp.asarray(logits)))
+
+
+def peers():
+    """Ours, and transformers' name and arguments of the same."""
+    p = processors
+    return {
+        "temperature": (p.Temperature(0.7), "TemperatureLogitsWarper", (0.7,)),
+        "top_k": (p.TopK(4), "TopKLogitsWarper", (4,)),
+        "top_k of all": (p.TopK(50), "TopKLogitsWarper", (50,)),
+        "top_p": (p.TopP(0.8), "TopPLogitsWarper", (0.8,)),
+        "top_p of one": (p.TopP(0.01), "TopPLogitsWarper", (0.01,)),
+        "min_p": (p.MinP(0.1), "MinPLogitsWarper", (0.1,)),
+        "repetition": (p.RepetitionPenalty(1.7), "RepetitionPenaltyLogitsProcessor", (1.7,)),
+        "1-grams": (p.NoRepeatNgram(1), "NoRepeatNGramLogitsProcessor", (1,)),
+        "2-grams": (p.NoRepeatNgram(2), "NoRepeatNGramLogitsProcessor", (2,)),
+        "9-grams": (p.NoRepeatNgram(9), "NoRepeatNGramLogitsProcessor", (9,)),
+        "min_length": (p.MinLength(STEP + 1, EOS), "MinLengthLogitsProcessor", (STEP + 1, EOS)),
+        "min_length reached": (p.MinLength(STEP, EOS), "MinLengthLogitsProcessor", (STEP, EOS)),
+        "bias": (p.TokenBias.of({3: 1.5, 4: -2.0}, VOCAB), "SequenceBiasLogitsProcessor", ({(3,): 1.5, (4,): -2.0},)),
+        "bad words": (
+            p.ForbidSequences.of([[3], [2, 4], [5, 2, 6], [2] * 9]),
+            "NoBadWordsLogitsProcessor",
+            ([[3], [2, 4], [5, 2, 6], [2] * 9],),
+        ),
+        "renormalize": (p.Renormalize(), "LogitNormalization", ()),
+    }
+
+
+@pytest.mark.parametrize("on", ["log-probabilities", "logits"])
+@pytest.mark.parametrize("name", peers())
+def test_as_transformers(case, name, on):
+    """On the log-softmaxed scores that transformers' beam search processes, and on logits as its sampling does."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    logits, sequences = case
+    sequences = sequences.copy()
+    sequences[0, 0, :STEP] = [2, 4, 5, 2, 4, 2]  # 4 may follow 2 no more
+    processor, peer, arguments = peers()[name]
+    before = log_softmax(logits) if on == "log-probabilities" else logits
+    scores = LogitScores(jnp.asarray(logits), "vocabulary" if on == "log-probabilities" else "constraint")
+    expected = getattr(transformers, peer)(*arguments)(
+        torch.tensor(sequences[..., :STEP].reshape(BATCH * BEAM, STEP)).long(),
+        torch.tensor(before.reshape(BATCH * BEAM, VOCAB)),
+    )
+    actual = processor(scores, written(sequences))
+    assert actual.normalize == scores.normalize
+    np.testing.assert_allclose(every(actual), expected.numpy().reshape(logits.shape), atol=1e-5)
+
+
+CHAINS = {
+    "elementwise": [processors.Temperature(0.5), processors.RepetitionPenalty(1.3), processors.NoRepeatNgram(2)],
+    "cuts": [processors.TopK(6), processors.Temperature(1.5), processors.TopP(0.7), processors.Renormalize()],
+    "bias": [processors.TokenBias.of({2: 3.0, 7: -np.inf}, VOCAB), processors.Renormalize("vocabulary")],
+}
+
+
+@pytest.mark.parametrize("normalize", ["vocabulary", "constraint"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_every_way_to_ask_gives_the_same(case, chain, normalize):
+    logits, sequences = case
+    scores = process(CHAINS[chain], LogitScores(jnp.asarray(logits), normalize), written(sequences))
+    whole = every(scores)
+    assert not np.array_equal(whole, every(LogitScores(jnp.asarray(logits), normalize)))
+    tokens, values = map(np.asarray, scores.top(4))
+    np.testing.assert_allclose(values, -np.sort(-whole, axis=-1)[..., :4], atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(whole, tokens, -1), values, atol=1e-6)
+    below, values = map(np.asarray, scores.top(2, below=5))
+    np.testing.assert_allclose(values, -np.sort(-whole[..., :5], axis=-1)[..., :2], atol=1e-6)
+    assert (below < 5).all()
+    parent = np.array([[2, 0, 0, 1], [1, 1, 2, 0]])
+    token = np.array([[3, 3, 10, 1], [2, 4, 2, 5]])
+    np.testing.assert_allclose(
+        scores.at_parents(jnp.asarray(parent), jnp.asarray(token)), whole[np.arange(BATCH)[:, None], parent, token]
+    )
+    if normalize == "constraint":
+        np.testing.assert_allclose(scores.log_normalizer(), np.logaddexp.reduce(whole, axis=-1), atol=1e-5)
+
+
+def test_cuts_compare_allowed_tokens_only(case):
+    """What transformers gets by constraining before it warps."""
+    logits, sequences = case
+    docids = Docids.build([[2, 3], [4, 5], [6, 7], [8, 9]], vocab_size=VOCAB)
+    constraint = Trie.from_docids(docids)
+    here = written(sequences, constraint)
+    allowed = np.isin(np.arange(VOCAB), [2, 4, 6, 8])
+    masked = np.where(allowed, log_softmax(logits), -np.inf)
+    scores = LogitScores(jnp.asarray(logits))
+    top = every(processors.TopK(2)(scores, here))
+    np.testing.assert_array_equal((top > -np.inf) & allowed, masked >= -np.sort(-masked, axis=-1)[..., 1:2])
+    probability = np.exp(masked) / np.exp(masked).sum(-1, keepdims=True)
+    kept = (every(processors.TopP(0.6)(scores, here)) > -np.inf) & allowed
+    for p, k in zip(probability.reshape(-1, VOCAB), kept.reshape(-1, VOCAB), strict=True):
+        order = np.argsort(-p)
+        needed = int(np.searchsorted(np.cumsum(p[order]), 0.6)) + 1
+        assert set(np.flatnonzero(k)) == set(order[:needed])
+    total = np.exp(every(processors.Renormalize()(scores, here)))[..., allowed].sum(-1)
+    np.testing.assert_allclose(total, 1.0, atol=1e-5)
+
+
+def test_dead_states_stay_dead_and_are_no_nan(case):
+    logits, sequences = case
+    constraint = Trie.from_docids(Docids.build([[2, 3], [4, 5]], vocab_size=VOCAB))
+    states = jax.tree.map(lambda x: jnp.repeat(x, BEAM, axis=1), constraint.initial_state(BATCH))
+    dead = constraint.advance(states, jnp.full((BATCH, BEAM), 9))
+    chain = [processors.TopP(0.5), processors.MinP(0.5), processors.TopK(2), processors.Renormalize()]
+    scores = process(chain, LogitScores(jnp.asarray(logits)), written(sequences, constraint, dead))
+    assert not np.isnan(every(scores)).any()
+
+
+def test_ties_stay_together(case):
+    _, sequences = case
+    flat = LogitScores(jnp.zeros((BATCH, BEAM, VOCAB)))
+    for processor in (processors.TopK(2), processors.TopP(0.2), processors.MinP(1.0), processors.TopP(1.0)):
+        assert np.isfinite(every(processor(flat, written(sequences)))).all()
+
+
+def test_traced_steps_and_settings(case):
+    """One program serves every step, temperature and penalty."""
+    logits, sequences = case
+
+    @jax.jit
+    def run(step, chain):
+        return process(chain, LogitScores(jnp.asarray(logits)), written(sequences, step=step)).at(
+            jnp.broadcast_to(jnp.arange(VOCAB), (BATCH, BEAM, VOCAB))
+        )
+
+    def chain(scale):
+        p = processors
+        return [
+            p.Temperature(scale),
+            p.RepetitionPenalty(scale + 1),
+            p.ForbidSequences.of([[3, 4], [2]]),
+            p.NoRepeatNgram(2),
+            p.MinLength(4, EOS),
+            p.TopP(scale),
+        ]
+
+    for step, scale in ((0, 0.5), (1, 0.7), (LENGTH, 0.9)):
+        expected = every(process(chain(scale), LogitScores(jnp.asarray(logits)), written(sequences, step=step)))
+        np.testing.assert_allclose(run(jnp.int32(step), chain(scale)), expected, atol=1e-5)
+    assert run._cache_size() == 1
+
+
+def test_a_state_whose_every_token_is_forbidden_has_no_candidates():
+    assert np.isneginf(normalize_over(jnp.full((2, 3), -jnp.inf), jnp.array([[True] * 3, [False] * 3]))).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: processors.Temperature(0.0), "temperature"),
+        (lambda: processors.TopK(0), "no tokens"),
+        (lambda: processors.TopP(0.0), "probability"),
+        (lambda: processors.TopP(1.5), "probability"),
+        (lambda: processors.MinP(-1.0), "ratio"),
+        (lambda: processors.NoRepeatNgram(0), "n-grams"),
+        (lambda: processors.RepetitionPenalty(-1.0), "penalty"),
+        (lambda: processors.TokenBias.of({VOCAB: 1.0}, VOCAB), "outside of the vocabulary"),
+        (lambda: processors.forbid_tokens([-1], VOCAB), "outside of the vocabulary"),
+        (lambda: processors.ForbidSequences.of([[1], []]), "empty"),
+        (lambda: processors.ForbidSequences.of([]), "empty"),
+        (lambda: processors.Renormalize("level"), "normalise over"),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_levels_cannot_be_normalised_over_the_vocabulary(case):
+    logits, sequences = case
+    scores = LogitScores(jnp.asarray(logits), "level", levels=((2, 4),))
+    with pytest.raises(InputError, match="per level"):
+        processors.Renormalize("vocabulary")(scores, written(sequences))
