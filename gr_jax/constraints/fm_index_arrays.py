@@ -33,9 +33,10 @@ class FMArrays:
     segment_starts: np.ndarray
     segment_documents: np.ndarray
     segment_numbers: np.ndarray
+    row_documents: np.ndarray | None
 
 
-def build(text: TokenText, sample_rate: int) -> FMArrays:
+def build(text: TokenText, sample_rate: int, filters: bool) -> FMArrays:
     """The index of each view is an FM-index of its own, of the view's segments reversed: what stands before a suffix of
     that, its Burrows–Wheeler symbol, is the token that follows in the text. All views' rows lie one after the other in
     one sequence; only the tables that lead from a token to its rows are a view's own.
@@ -62,6 +63,7 @@ def build(text: TokenText, sample_rate: int) -> FMArrays:
     bwt = np.zeros(total + NARROW, kind)
     marked = np.zeros(total, bool)
     samples, starts = [], []
+    row_documents = np.zeros(total, np.int32) if filters else None
     for view, segments in enumerate(views):
         first_row, end_row = view_rows[view], view_rows[view + 1]
         if not len(segments):
@@ -76,6 +78,10 @@ def build(text: TokenText, sample_rate: int) -> FMArrays:
         marked[first_row:end_row] = (position % sample_rate == 0) | (rows == SEPARATOR)
         samples.append((position[marked[first_row:end_row]] + first_row).astype(np.int32))
         starts.append(segment_starts + first_row)
+        if row_documents is not None:
+            # A separator belongs to the segment behind it: what follows it is that segment's first token.
+            owner = np.repeat(text.documents[segments], lengths[segments] + 1)
+            np.take(owner, position, out=row_documents[first_row:end_row])
 
     # At least as many levels as symbols need, and one for the empty.
     wavelet, after = wavelet_matrix.build(bwt[:total], max(int(len(tokens) - 1).bit_length(), 1))
@@ -99,6 +105,7 @@ def build(text: TokenText, sample_rate: int) -> FMArrays:
         segment_starts=np.concatenate([np.zeros(0, np.int64), *starts]).astype(np.int32),
         segment_documents=text.documents[order].astype(np.int32),
         segment_numbers=order.astype(np.int32),
+        row_documents=row_documents,
     )
 
 

@@ -1,8 +1,9 @@
-"""The best tokens that may follow n-grams, exactly, without looking at all that do.
+"""The best tokens that may follow n-grams, exactly, at the cost of few.
 
-Most n-grams have few occurrences: the tokens that follow them are read where they stand. Of the others, the model's own
-best tokens are looked up, and that they contain the best allowed ones is certified: all others score less than the k-th
-of those found. Where that fails, all tokens that follow are counted, one n-gram of each query at a time.
+Most n-grams have few occurrences: the tokens that follow them are read where they stand. Where more than a few n-grams
+have many, the model's own best tokens are looked up, and that they contain the best allowed ones is certified: all
+others score no more than the k-th of those found. What is left is done one n-gram of each query at a time: the tokens
+that follow are collected, from where they stand or, for the most frequent n-grams, from the wavelet matrix.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from gr_jax.constraints import fm_index_filter
 from gr_jax.constraints.base import Candidates, Scores
 from gr_jax.constraints.fm_index_arrays import NARROW
 from gr_jax.decoding.top_k import top_k
@@ -23,8 +25,12 @@ from gr_jax.errors import InputError
 if TYPE_CHECKING:
     from gr_jax.constraints.fm_index import FMIndex, FMState
 
-# Tokens that are looked up first, or so many for each of the k.
+# Where more n-grams of a query than this have many occurrences, the model's best tokens are looked up for all at once:
+# so many, or so many for each of the k.
+FEW_WIDE = 4
 LOOKED_UP, LOOKED_UP_EACH = 64, 4
+# Up to so many occurrences, what follows is collected from where it stands, so much at a time.
+READ, READ_AT_ONCE = 1 << 16, 4096
 
 
 class Best(NamedTuple):
@@ -102,39 +108,49 @@ def _normalizable(index: FMIndex, state: FMState, scores: Scores, k: int) -> tup
 def _of_few(index: FMIndex, low: Array, width: Array, scores: Scores, k: int) -> Best:
     """The best among the first 1024 occurrences."""
     column = jnp.arange(NARROW, dtype=jnp.int32)
-    symbol = index.bwt[low[..., None] + column].astype(jnp.int32)  # --> [batch, beam, NARROW]
-    symbol = jnp.where(column < width[..., None], symbol, 0)
+    symbol = _symbols(index, low[..., None] + column, column < width[..., None])  # --> [batch, beam, NARROW]
     states = symbol.reshape(-1, NARROW)
     row = jnp.arange(states.shape[0])[:, None]
-    places = jnp.full((states.shape[0], index.tokens.shape[0]), NARROW, jnp.int16)
-    places = places.at[row, states].min(column.astype(jnp.int16))  # where each symbol stands first
-    is_first = (places[row, states] == column).reshape(symbol.shape)
+    places = jnp.zeros((states.shape[0], index.tokens.shape[0]), jnp.int32)
+    places = places.at[row, states].set(jnp.broadcast_to(column, states.shape))  # one of the places of each symbol
+    is_distinct = (places[row, states] == column).reshape(symbol.shape)
     log_prob = scores.at(jnp.maximum(index.tokens[symbol], 0))
-    return _take_best(symbol, log_prob, is_first & (symbol > 0), k)
+    return _take_best(symbol, log_prob, is_distinct & (symbol > 0), k)
 
 
-def _of_many(index: FMIndex, state: FMState, is_open: Array, scores: Scores, k: int, best: Best) -> Best:
-    """Replaces what is `best` of open states."""
-    n = min(max(LOOKED_UP, LOOKED_UP_EACH * k), index.vocab_size)
-    token, log_prob = scores.top(n, below=index.vocab_size)  # --> [batch, beam, n]
-    # Symbol 0 is looked up too: when what follows adds up to all occurrences, there is nothing else.
-    symbol = jnp.pad(index.symbols[token], ((0, 0), (0, 0), (0, 1)))
-    low, high = (jnp.broadcast_to(x[..., None], symbol.shape) for x in state[:2])
-    low, high = index.wavelet.follow(symbol, low, high)
-    valid = (high > low)[..., :n] & (symbol[..., :n] > 0)
-    found = _take_best(symbol[..., :n], log_prob, valid, k)
-    counted = jnp.sum((high - low)[..., :n], axis=-1, where=valid) + (high - low)[..., n]
-    certain = (found.log_prob[..., -1] >= log_prob[..., -1]) | (counted == state.high - state.low)
-    best = _replace(best, found, is_open & certain)
+def _of_many(index: FMIndex, state: FMState, is_wide: Array, scores: Scores, k: int, best: Best) -> Best:
+    """Replaces what is `best` of wide states."""
+    many = jnp.any(jnp.sum(is_wide, axis=1) > FEW_WIDE)
+    is_open, best = lax.cond(many, lambda: _certified(index, state, is_wide, scores, k, best), lambda: (is_wide, best))
 
-    def count_one(carry: tuple[Bool[Array, "batch beam"], Best]):
+    def collect_one(carry: tuple[Bool[Array, "batch beam"], Best]):
         is_open, best = carry
         chosen = jnp.argmax(is_open, axis=1).astype(jnp.int32)  # --> [batch]
         found, _ = _of_all(index, state, scores, k, chosen)
         is_chosen = is_open & (jnp.arange(is_open.shape[1]) == chosen[:, None])
         return is_open & ~is_chosen, _replace(best, jax.tree.map(lambda x: x[:, None], found), is_chosen)
 
-    return lax.while_loop(lambda carry: jnp.any(carry[0]), count_one, (is_open & ~certain, best))[1]
+    return lax.while_loop(lambda carry: jnp.any(carry[0]), collect_one, (is_open, best))[1]
+
+
+def _certified(
+    index: FMIndex, state: FMState, is_open: Array, scores: Scores, k: int, best: Best
+) -> tuple[Bool[Array, "batch beam"], Best]:
+    """Looks the model's best tokens up; which states stay open, and what is best of the others."""
+    n = min(max(LOOKED_UP, LOOKED_UP_EACH * k), index.vocab_size)
+    token, log_prob = scores.top(n, below=index.vocab_size)  # --> [batch, beam, n]
+    # The ends of segments are looked up too: when all this adds up to all occurrences, nothing else follows.
+    symbol = jnp.pad(index.symbols[token], ((0, 0), (0, 0), (0, 1)))
+    low, high = (jnp.broadcast_to(x[..., None], symbol.shape) for x in state[:2])
+    low, high = index.wavelet.follow(symbol, low, high)
+    valid = ((high > low) & (symbol > 0))[..., :n]
+    if index.filter is not None:
+        shift = index.first[state.view[..., None], symbol]
+        valid &= index.occurrences(low + shift, high + shift)[..., :n] > 0
+    found = _take_best(symbol[..., :n], log_prob, valid, k)
+    counted = jnp.sum(high - low, axis=-1, where=(symbol > 0).at[..., n].set(True))
+    certain = (found.log_prob[..., -1] >= log_prob[..., -1]) | (counted == state.high - state.low)
+    return is_open & ~certain, _replace(best, found, is_open & certain)
 
 
 def _of_all(
@@ -143,13 +159,41 @@ def _of_all(
     """The best of all that may follow one state of each query, [batch, k], and the log of the sum of their exps."""
     chosen = jax.tree.map(lambda x: x[jnp.arange(x.shape[0]), beam], state)
     every = index.tokens.shape[0]
-    counts = index.symbol_counts(chosen)[:, :every]  # --> [batch, symbols]
-    symbol = jnp.broadcast_to(jnp.arange(every, dtype=jnp.int32), counts.shape)
+    width = jnp.where(chosen.ended, 0, chosen.high - chosen.low)
+    follows = lax.cond(
+        jnp.any(width > READ),
+        lambda: index.symbol_counts(chosen) > 0,
+        lambda: _read(index, chosen.low, width),
+    )  # --> [batch, symbols]
+    symbol = jnp.broadcast_to(jnp.arange(every, dtype=jnp.int32), follows.shape)
     token = jnp.maximum(index.tokens[symbol], 0)
     log_prob = scores.at_parents(jnp.broadcast_to(beam[:, None], token.shape), token)
-    valid = (counts > 0) & (symbol > 0)
+    valid = follows & (symbol > 0)
     total = jax.nn.logsumexp(log_prob, axis=-1, where=valid)
     return _take_best(symbol, log_prob, valid, k), total
+
+
+def _read(index: FMIndex, low: Int[Array, " batch"], width: Int[Array, " batch"]) -> Bool[Array, "batch symbols"]:
+    """Which symbols stand in ranges of rows."""
+    batch = jnp.arange(low.shape[0])[:, None]
+    column = jnp.arange(READ_AT_ONCE, dtype=jnp.int32)
+
+    def read_on(carry):
+        first, found = carry
+        place = first + column
+        symbol = _symbols(index, low[:, None] + place, place < width[:, None])
+        return first + READ_AT_ONCE, found.at[batch, symbol].set(True)
+
+    start = jnp.int32(0), jnp.zeros((low.shape[0], index.tokens.shape[0]), bool)
+    return lax.while_loop(lambda carry: jnp.any(carry[0] < width), read_on, start)[1]
+
+
+def _symbols(index: FMIndex, row: Array, valid: Array) -> Int[Array, ...]:
+    """What follows rows, [batch, …]; 0 where they are not valid or not allowed."""
+    row = jnp.where(valid, row, 0)
+    if index.filter is not None:
+        valid &= fm_index_filter.is_allowed(index.filter, row)
+    return jnp.where(valid, index.bwt[row].astype(jnp.int32), 0)
 
 
 def _take_best(symbol: Array, log_prob: Array, valid: Array, k: int) -> Best:

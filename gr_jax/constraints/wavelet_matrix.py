@@ -2,8 +2,8 @@
 
 Claude, Navarro & Ordóñez 2015, "The wavelet matrix: an efficient wavelet tree for large alphabets". Level by level,
 from the most significant bit on, the sequence is split stably into those whose bit is 0 and those whose bit is 1; all
-that is kept are the bits, with counts between them. A symbol's occurrences in positions [low, high) are followed through
-the levels by two ranks each.
+that is kept are the bits, with counts between them. A symbol's occurrences in positions [low, high) are followed
+through the levels by two ranks each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pack_bits(bits: Bool[np.ndarray, " n"]) -> UInt32[np.ndarray, "blocks words_
 
 
 def rank(
-    blocks: UInt32[Array, "rows words_and_count"], position: Int[Array, ...], first_block: Int[Array, ""] | int = 0
+    blocks: UInt32[Array, "rows words_and_count"], position: Int[Array, ...], first_block: Int[Array, ...] | int = 0
 ) -> Int[Array, ...]:
     """How many ones stand before a position of the bits whose blocks start at row `first_block`."""
     block, within = position // BITS, position % BITS
@@ -43,6 +43,15 @@ def rank(
     mask = jnp.where(length >= 32, jnp.uint32(0xFFFFFFFF), (jnp.uint32(1) << length.astype(jnp.uint32)) - 1)
     ones = lax.population_count(row[..., 1:] & mask)
     return (row[..., 0] + jnp.sum(ones, axis=-1, dtype=jnp.uint32)).astype(jnp.int32)
+
+
+def has(
+    blocks: UInt32[Array, "rows words_and_count"], position: Int[Array, ...], first_block: Int[Array, ...] | int = 0
+) -> Bool[Array, ...]:
+    """Whether there is a one at a position of the bits whose blocks start at row `first_block`."""
+    block, bit = position // BITS, position % BITS
+    word = blocks[first_block + block, 1 + bit // 32]
+    return (word >> (bit % 32).astype(jnp.uint32)) & 1 == 1
 
 
 @jax.tree_util.register_dataclass
@@ -76,15 +85,17 @@ class WaveletMatrix:
 
         return lax.fori_loop(0, self.levels, pass_level, (low, high))
 
-    def counts(self, low: Int[Array, ...], high: Int[Array, ...]) -> Int[Array, "... symbols"]:
-        """How often each symbol below 2^levels occurs in [low, high): 2^levels ranks, whatever the length."""
+    def follow_all(
+        self, low: Int[Array, ...], high: Int[Array, ...]
+    ) -> tuple[Int[Array, "... symbols"], Int[Array, "... symbols"]]:
+        """The same for every symbol below 2^levels: 2^(levels + 1) ranks, however many positions there are."""
         per_level = self.blocks.shape[0] // self.levels
         both = jnp.stack([low, high])[..., None]  # --> [2, ..., 1]
         for level in range(self.levels):
             ones = rank(self.blocks, both, level * per_level)
             split = jnp.stack([both - ones, self.zeros[level] + ones], axis=-1)
             both = split.reshape(*both.shape[:-1], 2 * both.shape[-1])  # a symbol's bits from the most significant on
-        return both[1] - both[0]
+        return both[0], both[1]
 
 
 def build(symbols: np.ndarray, levels: int) -> tuple[WaveletMatrix, Int[np.ndarray, " symbols"]]:

@@ -12,11 +12,11 @@ from gr_jax.docids.spans import TokenText
 class NGrams:
     """All n-grams up to a length of one view, with what follows them and where they stand."""
 
-    def __init__(self, text: TokenText, view: int = 0, longest: int = 6, anchored: bool = False):
+    def __init__(self, text: TokenText, view: int = 0, longest: int = 6, anchored: bool = False, allowed=None):
         self.following: dict[tuple, Counter] = {}
         self.places: dict[tuple, list] = {}
         for segment, (document, of_view) in enumerate(zip(text.documents, text.views, strict=True)):
-            if of_view != view:
+            if of_view != view or (allowed is not None and not allowed[document]):
                 continue
             tokens = text.tokens[text.offsets[segment] : text.offsets[segment + 1]].tolist()
             for start in range(1 if anchored else len(tokens)):

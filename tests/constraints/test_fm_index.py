@@ -10,15 +10,21 @@ from hypothesis import strategies as st
 
 from gr_jax.constraints import fm_index_candidates
 from gr_jax.constraints.fm_index import FMIndex
-from gr_jax.decoding import LogitScores
+from gr_jax.decoding import LogitScores, beam_search
 from gr_jax.docids.spans import TokenText
+from gr_jax.errors import InputError
 from tests.constraints.ngram_reference import NGrams, padded
+from tests.decoding.table_decoder import Reference, TableDecoder
 
 pytest.importorskip("pydivsufsort")
 
 LONGEST = 5
 walk = jax.jit(lambda index, ngrams, view: index.walk(ngrams, view))
 locate = jax.jit(lambda index, state: index.locate(state, 8))
+advance = jax.jit(lambda index, state, token: index.advance(state, token))
+documents = jax.jit(lambda index, state: index.documents(state, 3))
+allowed_tokens = jax.jit(lambda index, state: index.allowed(state))
+search = jax.jit(beam_search, static_argnames=("beams", "max_len", "unroll"))
 next_counts = jax.jit(lambda index, state: index.next_counts(state))
 
 
@@ -89,49 +95,174 @@ def test_what_follows_and_where_every_ngram_stands(seed, vocab, sample_rate):
                 assert len(set(found)) == len(found)
 
 
-@functools.partial(jax.jit, static_argnames=("k", "narrow", "looked_up", "normalize"))
-def best(index, state, logits, k, narrow, looked_up, normalize="vocabulary"):
+@functools.partial(jax.jit, static_argnames=("k", "narrow", "few_wide", "looked_up", "normalize"))
+def best(index, state, logits, k, narrow, few_wide, looked_up, normalize):
     """Candidates of states [1, n], with other limits between the ways of finding them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fm_index_candidates, "NARROW", narrow)
         patch.setattr(fm_index_candidates, "LOOKED_UP", looked_up)
         patch.setattr(fm_index_candidates, "LOOKED_UP_EACH", 1)
+        patch.setattr(fm_index_candidates, "FEW_WIDE", few_wide)
+        patch.setattr(fm_index_candidates, "READ", 16)
+        patch.setattr(fm_index_candidates, "READ_AT_ONCE", 8)
         return index.candidates(state, LogitScores(logits, normalize), k)
 
 
-@settings(max_examples=6)
-@given(
-    seed=st.integers(0, 2**20),
-    way=st.sampled_from([(1024, 64, "vocabulary"), (4, 6, "vocabulary"), (1, 50, "vocabulary"), (4, 6, "constraint")]),
-    eos=st.booleans(),
+@pytest.mark.parametrize(
+    "narrow, few_wide, looked_up, normalize, eos, filtered",
+    [
+        (1024, 4, 64, "vocabulary", False, False),  # read where they stand
+        (4, 4, 6, "vocabulary", True, True),  # some certified, some collected
+        (1, 999, 9, "vocabulary", False, True),  # all collected
+        (4, 4, 6, "constraint", True, False),
+    ],
 )
-def test_candidates_are_the_best_allowed_tokens(seed, way, eos):
-    vocab, k, (narrow, looked_up, normalize) = 50, 5, way
-    text = make_text(seed, vocab - 1)
-    text = dataclasses.replace(text, vocab_size=vocab)
-    index = make_index(text, eos_id=vocab - 1 if eos else None)
-    reference = NGrams(text, 0, LONGEST)
-    ngrams = reference.ngrams(LONGEST)[:100] + [(3, 3, 3, 3, 3)]
-    state = states_of(index, ngrams, size=128)
-    logits = np.random.default_rng(seed).normal(size=(1, 128, vocab + 2)).astype(np.float32)
-    found = best(index, state, jnp.asarray(logits), k, narrow, looked_up, normalize)
-    found, ending = jax.tree.map(np.asarray, found), found.ending
-    assert ending == eos and found.token.shape == (1, 128, k + eos)
-    normalized = np.asarray(jax.nn.log_softmax(logits[0], axis=-1))
+def test_candidates_are_the_best_allowed_tokens(narrow, few_wide, looked_up, normalize, eos, filtered):
+    vocab, k = 50, 5
+    for seed in range(4):
+        text = dataclasses.replace(make_text(seed, vocab - 1), vocab_size=vocab)
+        index = make_index(text, eos_id=vocab - 1 if eos else None, filters=True)
+        allowed = np.random.default_rng(seed).random(6) < (0.5 if filtered else 1.0)
+        if filtered:
+            index = index.restrict(jnp.asarray(allowed)[None])
+        reference = NGrams(text, 0, LONGEST, allowed=allowed)
+        ngrams = NGrams(text, 0, LONGEST).ngrams(LONGEST)[:100] + [(3, 3, 3, 3, 3)]
+        state = states_of(index, ngrams, size=128)
+        logits = np.random.default_rng(seed).normal(size=(1, 128, vocab + 2)).astype(np.float32)
+        found = best(index, state, jnp.asarray(logits), k, narrow, few_wide, looked_up, normalize)
+        found, ending = jax.tree.map(np.asarray, found), found.ending
+        assert ending == eos and found.token.shape == (1, 128, k + eos)
+        normalized = np.asarray(jax.nn.log_softmax(logits[0], axis=-1))
+        for i, ngram in enumerate(ngrams):
+            following = set(reference.following.get(ngram, ()))
+            ends = eos and bool(ngram) and ngram in reference.following
+            scores = normalized[i]
+            over = [*following, *([vocab - 1] if ends else [])]
+            if normalize == "constraint" and over:
+                scores = logits[0, i] - np.logaddexp.reduce(logits[0, i, over])
+            expected = sorted(following, key=lambda token: -scores[token])[:k]
+            valid = found.valid[0, i, :k]
+            assert found.token[0, i, :k][valid].tolist() == expected
+            np.testing.assert_allclose(found.log_prob[0, i, :k][valid], scores[expected], atol=1e-5)
+            if eos:
+                assert found.valid[0, i, k] == ends
+                assert not ends or abs(found.log_prob[0, i, k] - scores[vocab - 1]) < 1e-5
+        after = jax.tree.map(lambda x: x[0], found.next_state)
+        dead = ~found.valid[0]
+        assert (after.low[dead] == after.high[dead]).all() and (after.low < after.high)[~dead].all()
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 2**20), filtered=st.booleans())
+def test_documents_of_ngrams(seed, filtered):
+    text = make_text(seed, 20, documents=9)
+    index = make_index(text, filters=True)
+    allowed = np.random.default_rng(seed).random(9) < (0.4 if filtered else 1.0)
+    index = index.restrict(jnp.asarray(allowed)[None])
+    reference = NGrams(text, 0, LONGEST, allowed=allowed)
+    ngrams = NGrams(text, 0, LONGEST).ngrams(LONGEST)[:256]
+    state = states_of(index, ngrams)
+    found, number = jax.tree.map(lambda x: np.asarray(x)[0], documents(index, state))
+    mask, counts = np.asarray(allowed_tokens(index, state))[0], np.asarray(index.count(state))[0]
     for i, ngram in enumerate(ngrams):
-        following = set(reference.following.get(ngram, ()))
-        ends = eos and bool(ngram) and ngram in reference.following
-        scores = normalized[i]
-        over = [*following, *([vocab - 1] if ends else [])]
-        if normalize == "constraint" and over:
-            scores = logits[0, i] - np.logaddexp.reduce(logits[0, i, over])
-        expected = sorted(following, key=lambda token: -scores[token])[:k]
-        valid = found.valid[0, i, :k]
-        assert found.token[0, i, :k][valid].tolist() == expected
-        np.testing.assert_allclose(found.log_prob[0, i, :k][valid], scores[expected], atol=1e-5)
-        if eos:
-            assert found.valid[0, i, k] == ends
-            assert not ends or abs(found.log_prob[0, i, k] - scores[vocab - 1]) < 1e-5
-    after = jax.tree.map(lambda x: x[0], found.next_state)
-    dead = ~found.valid[0]
-    assert (after.low[dead] == after.high[dead]).all() and (after.low < after.high)[~dead].all()
+        having = {document for document, _, _ in reference.places.get(ngram, ())}
+        listed = found[i][found[i] >= 0].tolist()
+        assert set(listed) <= having and len(set(listed)) == len(listed) == min(3, len(having)), ngram
+        assert number[i] == min(4, len(having))
+        assert set(np.flatnonzero(mask[i]).tolist()) == set(reference.following.get(ngram, ()))
+        assert not ngram or counts[i] == len(reference.places.get(ngram, ()))
+
+
+def test_filters_of_a_batch_are_each_queries_own():
+    text = make_text(3, 20)
+    index = make_index(text, filters=True)
+    allowed = np.random.default_rng(0).random((4, 6)) < 0.5
+    restricted = index.restrict(jnp.asarray(allowed))
+    counts = np.asarray(next_counts(restricted, index.initial_state(4)))[:, 0]
+    for query in range(4):
+        following = NGrams(text, 0, 1, allowed=allowed[query]).following.get((), {})
+        assert {token: count for token, count in enumerate(counts[query].tolist()) if count} == dict(following)
+
+
+@pytest.mark.parametrize("unroll, eos", [(None, False), (1, True)])
+def test_beam_search_finds_what_plain_beam_search_over_ngrams_finds(unroll, eos):
+    vocab, beams, steps = 20, 4, 4
+    for seed in range(2):
+        text = dataclasses.replace(make_text(seed, vocab - 1, views=2), vocab_size=vocab)
+        index = make_index(text, eos_id=vocab - 1 if eos else None)
+        decoder = TableDecoder.random(seed, vocab, steps)
+        queries = np.random.default_rng(seed).normal(size=(3, 8))
+        found = search(
+            decoder, decoder.init_cache(queries, beams, steps), index, beams=beams, max_len=steps, unroll=unroll
+        )
+        ngrams = NGrams(text, 0, steps)
+        for query in range(3):
+            reference = Reference(decoder, queries[query], "vocabulary", [])
+            expected = plain_search(reference, ngrams, beams, steps, vocab - 1 if eos else None)
+            valid = np.asarray(found.valid[query])
+            assert valid.sum() == len(expected)
+            lengths = np.asarray(found.lengths[query])[valid]
+            rows = np.asarray(found.sequences[query])[valid]
+            assert [tuple(row[:n].tolist()) for row, n in zip(rows, lengths, strict=True)] == [s for _, s in expected]
+            np.testing.assert_allclose(np.asarray(found.scores[query])[valid], [s for s, _ in expected], atol=1e-4)
+
+
+def plain_search(reference, ngrams, beams, steps, eos):
+    """Beam search with lists; n-grams are complete at the last step, or wherever EOS ends them."""
+    live, complete = [(0.0, ())], []
+    for _ in range(steps):
+        extended, ended = [], []
+        for score, ngram in live:
+            reference.following[ngram] = set(ngrams.following[ngram]) | ({eos} if eos is not None and ngram else set())
+            for token, log_prob in reference.next(ngram).items():
+                (ended if token == eos else extended).append((score + log_prob, (*ngram, token)))
+        complete = sorted(complete + ended, reverse=True)[:beams]
+        live = sorted(extended, reverse=True)[:beams]
+    return sorted(complete + live, reverse=True)[:beams]
+
+
+def test_a_state_after_a_token_that_does_not_follow_is_dead_for_ever():
+    text = TokenText.of([[1, 2, 3], [2, 1]], 6)
+    index = FMIndex.from_text(text, eos_id=0)
+    wrong = jnp.array([[2, 2, 1], [4, 1, 1], [3, 2, 1], [-5, 1, 1], [6, 1, 1], [99, 1, 1], [1, 0, 2], [0, 1, 2]])
+    state = index.initial_state(len(wrong))
+    for token in wrong.T:
+        state = advance(index, state, token[:, None])
+    assert not allowed_tokens(index, state).any() and not index.accepts(state).any() and not index.count(state).any()
+    assert (documents(index, state)[0] == -1).all()
+    ended = advance(index, index.find([[1, 2]] * len(wrong)), jnp.zeros((len(wrong), 1), jnp.int32))
+    assert index.accepts(ended).all() and not allowed_tokens(index, ended).any() and ended.ended.all()
+    assert documents(index, ended)[0][0].tolist() == [[0, -1, -1]]
+
+
+def test_keys_tell_ngrams_apart():
+    text = make_text(1, 5)
+    index = make_index(text)
+    ngrams = NGrams(text, 0, LONGEST).ngrams(LONGEST)[:256]
+    keys = np.asarray(index.key(states_of(index, ngrams)))[0, : len(ngrams)]
+    assert len({tuple(key) for key in keys.tolist()}) == len(ngrams)
+
+
+def test_views_by_name():
+    text = TokenText.of([[1, 2], [2, 3, 4]], 6, views=[0, 1], view_names=("title", "body"))
+    index = FMIndex.from_text(text)
+    following = {
+        view: set(np.flatnonzero(np.asarray(allowed_tokens(index, index.initial_state(1, view)))[0, 0]).tolist())
+        for view in (None, "title", "^title", "body", "^body")
+    }
+    assert following == {None: {1, 2}, "title": {1, 2}, "^title": {1}, "body": {2, 3, 4}, "^body": {2}}
+    assert index.count(index.find([[2], [1]], "body")).tolist() == [[1], [0]]
+    with pytest.raises(InputError, match="no such view.*title, body"):
+        index.initial_state(1, "abstract")
+
+
+def test_large_vocabularies_and_many_symbols():
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(0, 200_000, 300) for _ in range(4)] + [np.full(50, 199_999)]
+    text = TokenText.of(rows, 200_000)
+    index = FMIndex.from_text(text)
+    reference = NGrams(text, 0, 2)
+    ngrams = [(int(row[5]),) for row in rows] + [(199_999, 199_999)]
+    state = index.find(ngrams)
+    for ngram, counts in zip(ngrams, np.asarray(next_counts(index, state))[:, 0], strict=True):
+        assert {token: counts[token] for token in np.flatnonzero(counts)} == dict(reference.following[ngram])
