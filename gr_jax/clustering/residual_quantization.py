@@ -50,7 +50,7 @@ def residual_quantization(
     seed: int = 0,
     metric: str = "euclidean",
     iterations: int = 10,
-    max_points: int = 1 << 16,
+    max_points: int = 1 << 17,
     progress: bool = False,
 ) -> ResidualQuantization:
     """Learns codebooks, each by k-means on what the ones before leave of the points, and encodes all points.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
 from gr_jax import storage
+from gr_jax.corpus.columns import TextColumn
 from gr_jax.docids import rows
 from gr_jax.errors import InputError
 
@@ -37,6 +39,7 @@ class Docids:
       num_documents: documents of the corpus; documents are numbered below it.
       scheme: name of the scheme.
       meta: its settings, JSON.
+      texts: what each docid reads, where docids are text; else None.
     """
 
     tokens: Int[np.ndarray, "num_docids max_len"]
@@ -49,6 +52,7 @@ class Docids:
     num_documents: int
     scheme: str
     meta: dict = dataclasses.field(default_factory=dict)
+    texts: Sequence[str] | None = None
 
     @classmethod
     def build(
@@ -61,6 +65,7 @@ class Docids:
         documents: Sequence[int] | None = None,
         num_documents: int | None = None,
         names: Sequence[str] | None = None,
+        texts: Sequence[str] | None = None,
         duplicates: str = "refuse",
         scheme: str = "custom",
         meta: dict | None = None,
@@ -73,6 +78,7 @@ class Docids:
           documents: the document that each sequence is for; by default sequence i is for document i.
           num_documents: by default one more than the largest document.
           names: names of the documents, for messages.
+          texts: what each sequence reads; of equal ones the first document's is kept.
           duplicates: "refuse": two documents with the same docid are an error that names both. "share": one docid may
             stand for several documents.
 
@@ -88,6 +94,8 @@ class Docids:
         owner = np.arange(len(tokens)) if documents is None else np.asarray(documents, np.int64)
         if len(owner) != len(tokens):
             raise InputError(f"{len(tokens)} docids for {len(owner)} documents", "Give one document for each docid.")
+        if texts is not None and len(texts) != len(tokens):
+            raise InputError(f"{len(texts)} texts for {len(tokens)} docids", "Give one text for each docid.")
         if len(tokens) == 0:
             raise InputError("there are no docids", "Give at least one document.")
         if num_documents is None:
@@ -116,6 +124,8 @@ class Docids:
         keep = np.concatenate([[True], ~twice])  # the same docid twice for one document is one entry
         starts = np.flatnonzero(np.concatenate([[True], ~same])[keep])
         tokens, lengths, owner = tokens[keep], lengths[keep], owner[keep]
+        if texts is not None:
+            texts = TextColumn.of(str(texts[row]) for row in order[keep][starts])
         result = cls(
             tokens=np.ascontiguousarray(tokens[starts, : lengths.max()]),
             lengths=lengths[starts],
@@ -127,6 +137,7 @@ class Docids:
             num_documents=int(num_documents),
             scheme=scheme,
             meta=dict(meta or {}),
+            texts=texts,
         )
         rows.check_prefixes(result.tokens, result.lengths, result.eos_id)
         return result
@@ -176,6 +187,8 @@ class Docids:
         counts = np.diff(self.offsets)
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.documents) or (counts < 1).any():
             raise InputError("offsets do not fit the documents", "Make the docids again.", file=file)
+        if self.texts is not None and len(self.texts) != n:
+            raise InputError("texts do not fit the tokens", "Make the docids again.", file=file)
         if self.documents.min() < 0 or self.documents.max() >= self.num_documents:
             raise InputError("a docid is for a document that is not there", "Make the docids again.", file=file)
         if (rows.lengths_of(self.tokens) != self.lengths).any():
@@ -200,6 +213,17 @@ class Docids:
         """Documents that a docid stands for, ascending."""
         return self.documents[self.offsets[row] : self.offsets[row + 1]]
 
+    def row_of(self, tokens: Sequence[int]) -> int | None:
+        """The row of a docid, given without EOS; None where there is no such docid."""
+        if not 0 < len(tokens) <= self.tokens.shape[1] or 0 in tokens:
+            return None
+        first, end = 0, len(self)
+        for position in range(self.tokens.shape[1]):
+            token = tokens[position] if position < len(tokens) else 0
+            column = self.tokens[first:end, position]  # ascending, for rows are sorted and agree so far
+            first, end = (first + int(np.searchsorted(column, token, side)) for side in ("left", "right"))
+        return first if first < end else None
+
     def sequence(self, row: int) -> list[int]:
         """Tokens of a docid, without EOS."""
         return self.tokens[row, : self.lengths[row]].tolist()
@@ -209,7 +233,10 @@ class Docids:
         return self.sequence(row) + ([] if self.eos_id is None else [self.eos_id])
 
     def name(self, row: int) -> str:
-        """A docid for the eye: codes counted from 0, within their level where there are levels, joined by "-"."""
+        """A docid for the eye: its text, or codes counted from 0, within their level where there are levels, joined by
+        "-"."""
+        if self.texts is not None:
+            return self.texts[row]
         first = int(self.meta.get("first_token", 0))
         starts = [start for start, _ in self.levels] if self.levels else [first] * self.tokens.shape[1]
         return "-".join(str(token - start) for token, start in zip(self.sequence(row), starts, strict=False))
@@ -223,12 +250,15 @@ class Docids:
             "num_documents": self.num_documents,
             "scheme": self.scheme,
             "settings": self.meta,
+            "texts": self.texts is not None,
         }
         with storage.write_folder(folder, KIND, corpus=corpus, made_from=made_from, meta=meta, gin=gin) as path:
             np.save(path / "tokens.npy", self.tokens)
             np.save(path / "lengths.npy", self.lengths)
             np.save(path / "offsets.npy", self.offsets)
             np.save(path / "documents.npy", self.documents)
+            if self.texts is not None:
+                TextColumn.of(self.texts).save(path, "texts")
 
     @classmethod
     def load(cls, folder: str | os.PathLike, *, mmap: bool = False) -> Docids:
@@ -261,6 +291,7 @@ class Docids:
                 num_documents=int(meta["num_documents"]),
                 scheme=str(meta["scheme"]),
                 meta=dict(meta["settings"]),
+                texts=TextColumn.load(pathlib.Path(folder), "texts", mmap=mmap) if meta.get("texts") else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(

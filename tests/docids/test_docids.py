@@ -21,6 +21,7 @@ def test_rows_are_sorted_and_lead_back_to_their_documents(given_sequences):
         wanted = [i for i, other in enumerate(given_sequences) if other == sequence]
         assert docids.documents_of(row).tolist() == wanted
         assert docids.target(row) == [*sequence, 1]
+        assert docids.row_of(sequence) == row
     for document, sequence in enumerate(given_sequences):
         assert [rows[row] for row in docids.rows_of(document)] == [sequence]
     assert docids.num_documents == len(given_sequences)
@@ -154,3 +155,17 @@ def test_refuses_a_truncated_folder(tmp_path):
     file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(InputError, match=f"^{re.escape(str(file))}.*truncated"):
         Docids.load(tmp_path / "docids")
+
+
+@given(sequences, st.lists(st.integers(0, 10), max_size=5))
+def test_the_row_of_a_docid_that_may_not_be_there(given_sequences, asked):
+    docids = Docids.build(given_sequences, vocab_size=10, eos_id=1, duplicates="share")
+    rows = [tuple(docids.sequence(row)) for row in range(len(docids))]
+    assert docids.row_of(asked) == (rows.index(tuple(asked)) if tuple(asked) in rows else None)
+
+
+def test_texts_follow_their_docids():
+    docids = Docids.build([[5], [3], [5]], vocab_size=10, duplicates="share", texts=["five", "three", "cinq"])
+    assert [docids.name(row) for row in range(2)] == ["three", "five"]
+    with pytest.raises(InputError, match="2 texts for 3 docids"):
+        Docids.build([[5], [3], [4]], vocab_size=10, texts=["five", "three"])

@@ -1,0 +1,103 @@
+"""Docids that are the codes of quantised vectors (semantic ids; TIGER, Rajput et al. 2023, section 3.1)."""
+
+from __future__ import annotations
+
+import gin
+import numpy as np
+from jaxtyping import Float, Int
+
+from gr_jax import clustering
+from gr_jax.docids import rows
+from gr_jax.docids.docids import Docids
+from gr_jax.errors import InputError
+
+COLLISIONS = ("number", "share")
+
+
+@gin.configurable(module="gr_jax.docids")
+def residual_quantization(
+    embeddings: Float[np.ndarray, "n d"],
+    *,
+    levels: int = 6,
+    bits: int = 8,
+    beams: int = 5,
+    collisions: str = "number",
+    seed: int = 0,
+    first_token: int = 2,
+    metric: str = "euclidean",
+    iterations: int = 10,
+    progress: bool = False,
+) -> Docids:
+    """One docid for each document: the codes of its vector, one token a level.
+
+    Code c of level i is the token first_token + i · 2^bits + c. `meta` records the mean squared error of the vectors
+    that the codes stand for, and how many documents share all their codes with another.
+
+    Args:
+      embeddings: a row for each document.
+      levels: codebooks, and so tokens.
+      bits: each has 2^bits codes.
+      beams: of the encoding, see `clustering.residual_quantization`.
+      collisions: of documents with the same codes. "number": each gets one more token, its number among them in
+        document order, so docids differ in length, and none is a prefix of another. "share": they share the docid.
+      seed: of the codebooks.
+      first_token: tokens below it are left to padding, EOS, ….
+      metric: "euclidean" or "cosine".
+      iterations: Lloyd steps of a codebook.
+      progress: show a bar.
+
+    Raises:
+      InputError: see `clustering.residual_quantization`; an unknown policy; first_token < 1.
+    """
+    if collisions not in COLLISIONS:
+        raise InputError("unknown policy for equal codes", f"Use one of {', '.join(COLLISIONS)}.", value=collisions)
+    if first_token < 1:
+        raise InputError("0 is padding, not a docid token", "Give first_token ≥ 1.", value=first_token)
+    made = clustering.residual_quantization(
+        embeddings,
+        levels=levels,
+        bits=bits,
+        beams=beams,
+        seed=seed,
+        metric=metric,
+        iterations=iterations,
+        progress=progress,
+    )
+    blocks = [(first_token + (level << bits), 1 << bits) for level in range(levels)]
+    tokens = made.codes + np.asarray([start for start, _ in blocks], np.int32)  # --> [n, levels]
+    number, group = _number_within_groups(made.codes)
+    colliding = group > 1
+    if collisions == "number" and colliding.any():
+        blocks.append((sum(blocks[-1]), int(group.max())))
+        tokens = np.concatenate([tokens, np.where(colliding, number + blocks[-1][0], 0)[:, None]], axis=1)
+    return Docids.build(
+        tokens,
+        vocab_size=sum(blocks[-1]),
+        levels=blocks,
+        duplicates="share" if collisions == "share" else "refuse",
+        scheme="residual_quantization",
+        meta={
+            "levels": levels,
+            "bits": bits,
+            "beams": beams,
+            "collisions": collisions,
+            "seed": seed,
+            "first_token": first_token,
+            "metric": metric,
+            "iterations": iterations,
+            "reconstruction_error": made.error,
+            "colliding_documents": int(colliding.sum()),
+        },
+    )
+
+
+def _number_within_groups(codes: Int[np.ndarray, "n levels"]) -> tuple[np.ndarray, np.ndarray]:
+    """For each row: how many equal rows come before it, and how many there are in all."""
+    order = rows.sort_order(codes, then=np.arange(len(codes)))
+    shared, _ = rows.compare_neighbours(codes[order])
+    starts = np.flatnonzero(np.append(True, shared < codes.shape[1]))
+    sizes = np.diff(np.append(starts, len(codes)))
+    number, group = np.empty(len(codes), np.int32), np.empty(len(codes), np.int32)
+    number[order] = np.arange(len(codes)) - np.repeat(starts, sizes)
+    group[order] = np.repeat(sizes, sizes)
+    return number, group
