@@ -51,13 +51,14 @@ def measure(levels: int, bits: int, seed: int) -> dict[str, float]:
     theirs.train(points)
     packed = theirs.compute_codes(points)
     peer_seconds = time.monotonic() - started
+    error = _error(points, reconstruct(ours.codes, ours.codebooks))
+    peer_error = _error(points, theirs.decode(packed))
     return {
-        "error of peer's": _error(points, reconstruct(ours.codes, ours.codebooks))
-        / _error(points, theirs.decode(packed)),
+        "error of peer's": error / peer_error,
         "time of peer's": seconds / peer_seconds,
-        "error": _error(points, reconstruct(ours.codes, ours.codebooks)),
+        "error": error,
         "seconds": seconds,
-        "peer's error": _error(points, theirs.decode(packed)),
+        "peer's error": peer_error,
         "peer's seconds": peer_seconds,
     }
 
