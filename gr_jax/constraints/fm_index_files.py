@@ -77,7 +77,7 @@ def load(folder: str | os.PathLike, vocabulary: Vocabulary | None, verify: bool)
 
 
 def _problem(arrays: dict[str, np.ndarray], settings: dict) -> str:
-    """What does not fit; "" where everything does. Arrays that were read whole once are not read again here."""
+    """What does not fit; "" where everything does."""
     sizes = {name: array.shape for name, array in arrays.items()}
     rows = sizes["bwt"][0] - NARROW if len(sizes["bwt"]) == 1 else 0
     views, symbols = len(settings["view_names"]), int(np.prod(sizes["tokens"]))
@@ -119,12 +119,15 @@ def _problem(arrays: dict[str, np.ndarray], settings: dict) -> str:
         ("segment_starts", 0, rows),
         ("view_rows", 0, rows + 1),
         (_ZEROS, 0, rows + 1),
+        (_DOCUMENTS, 0, settings["num_documents"]),
     )
     for name, low, high in ranges:
-        if sizes[name][0] and not low <= int(arrays[name].min()) <= int(arrays[name].max()) < high:
+        if name in arrays and sizes[name][0] and not low <= int(arrays[name].min()) <= int(arrays[name].max()) < high:
             return f"{name} out of range"
     if (np.diff(arrays["view_rows"]) < 0).any() or arrays["view_rows"][-1] != rows:
         return "views that are not all rows"
+    if (np.diff(arrays["segment_starts"]) <= 0).any():
+        return "segments that do not ascend"
     last = arrays["marks"][-1]
     if int(last[0]) + int(np.bitwise_count(last[1:]).sum()) != len(arrays["samples"]):
         return "samples that are not as many as the marks"
