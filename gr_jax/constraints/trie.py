@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Int
 from gr_jax.constraints import trie_arrays, trie_children
 from gr_jax.constraints.base import Candidates, Scores
 from gr_jax.constraints.bits import BitSet
-from gr_jax.constraints.trie_arrays import END, Level, TrieArrays
+from gr_jax.constraints.trie_arrays import END, ChildMasks, Level, TrieArrays
 from gr_jax.constraints.trie_children import Edges
 from gr_jax.constraints.trie_filter import Filter, make_filter
 from gr_jax.docids.docids import Docids
@@ -49,6 +49,7 @@ class Trie:
       edge_tokens: uint16 or uint32[edges], ascending among the edges of a node.
       parents: the nodes that have children; the others are leaves. The root is node 0.
       edge_offsets: int32[parents + 1]; edges edge_offsets[i] … edge_offsets[i + 1] leave the i-th of them.
+      masks: for each depth the children of its nodes once more, as bits, where there are so many that this is faster.
       leaf_rows: int32[num_docids]; the rows of the docids that leaves stand for, leaves in the order of nodes.
       rests: uint16 or uint32[num_docids, max_len − c]; the docids, sorted, without their first c tokens, which no leaf
         reads.
@@ -62,6 +63,7 @@ class Trie:
     edge_tokens: Int[Array, " edges"]
     parents: BitSet
     edge_offsets: Int[Array, " parents_plus_1"]
+    masks: tuple[ChildMasks | None, ...]
     leaf_rows: Int[Array, " num_docids"]
     rests: Int[Array, "num_docids rest_len"]
     offsets: Int[Array, " num_docids_plus_1"] | None
@@ -101,6 +103,7 @@ class Trie:
             edge_tokens=jnp.asarray(arrays.edge_tokens),
             parents=jax.tree.map(jnp.asarray, BitSet.of_numpy(arrays.has_children)),
             edge_offsets=jnp.asarray(arrays.edge_offsets),
+            masks=jax.tree.map(jnp.asarray, arrays.masks),
             leaf_rows=jnp.asarray(arrays.leaf_rows),
             rests=jnp.asarray(arrays.rests),
             offsets=None if offsets is None else jnp.asarray(offsets),
@@ -140,11 +143,15 @@ class Trie:
         """
         if steps is None:
             steps = range(len(self.levels))
-        level = Level.join(self.levels[steps.start : steps.stop : steps.step])
+        levels = self.levels[steps.start : steps.stop : steps.step]
+        level = Level.join(levels)
         edges = self._edges(state, level)
         eos = self.eos_id if level.ends else None
         n = _flat_length(level, state.node.shape, k)
-        if n is None:
+        if level.window is not None:
+            children = trie_children.windowed(self, edges, level, steps.start)
+            log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos)
+        elif n is None:
             children = trie_children.padded(self, edges, level)
             log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos)
         else:
@@ -227,9 +234,8 @@ class Trie:
             else:
                 may_end |= has_end
             first += has_end
-        return Edges(
-            jnp.where(live, node, -1), state.depth, first, end, rest, may_end, jnp.where(may_end, end_node, -1)
-        )
+        node, end_node = jnp.where(live, node, -1), jnp.where(may_end, end_node, -1)
+        return Edges(node, rank, state.depth, first, end, rest, may_end, end_node)
 
     def _rest(self, leaf: Int[Array, ...], depth: Int[Array, ...]) -> Int[Array, ...]:
         """The token after so many of the docid of a leaf; 0 after its last."""

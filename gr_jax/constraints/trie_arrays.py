@@ -5,14 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import jax
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt32
 
+from gr_jax.constraints.bits import WORD
 from gr_jax.docids import rows
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
 END = 0  # the token of the edge to a docid that ends at a node with children; it is padding, so no docid contains it
+
+# What gathering a child costs, in tokens of a window that are looked at one after the other (measured on CPU).
+GATHERED_CHILD = 16
+# Bits of masks for each docid; half as much again counts them.
+MASK_BITS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +32,7 @@ class Level:
       parents: how many of them have children.
       width: most children of one, not counting an end; 0: none has any.
       sums: children of the 1, 2, 4, … nodes with the most; the last entry is that of all nodes.
+      window: (start, size) of the tokens of all edges here, where a mask of them is kept for each node; else None.
       tails: whether there are states here whose only continuation is the rest of one docid.
       ends: whether docids have exactly this length.
       next_ends: whether docids are longer by exactly one token.
@@ -35,6 +43,7 @@ class Level:
     parents: int
     width: int
     sums: tuple[int, ...]
+    window: tuple[int, int] | None
     tails: bool
     ends: bool
     next_ends: bool
@@ -43,6 +52,8 @@ class Level:
     @staticmethod
     def join(levels: Sequence[Level]) -> Level:
         """What holds at any of several levels."""
+        if len(levels) == 1:
+            return levels[0]
         longest = max((len(level.sums) for level in levels), default=0)
         sums = [level.sums + level.sums[-1:] * (longest - len(level.sums)) for level in levels if level.sums]
         return Level(
@@ -50,6 +61,7 @@ class Level:
             parents=max((level.parents for level in levels), default=0),
             width=max((level.width for level in levels), default=0),
             sums=tuple(map(max, zip(*sums, strict=True))),
+            window=None,
             tails=any(level.tails for level in levels),
             ends=any(level.ends for level in levels),
             next_ends=any(level.next_ends for level in levels),
@@ -67,6 +79,20 @@ class Level:
         return stored + (states if self.tails else 0)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ChildMasks:
+    """Which tokens of a level's window follow each of its nodes with children.
+
+    Attributes:
+      words: uint32[parents, size / 32]; bit i % 32 of word i // 32 stands for token start + i.
+      before: uint16 or int32, same shape; how many bits are set in the words before.
+    """
+
+    words: UInt32[np.ndarray, "parents words"]
+    before: Int[np.ndarray, "parents words"]
+
+
 @dataclasses.dataclass(frozen=True)
 class TrieArrays:
     """The arrays of a `Trie`, which describes them, and its static levels, from 0 to the longest docid."""
@@ -74,6 +100,7 @@ class TrieArrays:
     edge_tokens: np.ndarray
     has_children: Bool[np.ndarray, " nodes"]
     edge_offsets: np.ndarray
+    masks: tuple[ChildMasks | None, ...]
     leaf_rows: np.ndarray
     rests: np.ndarray
     levels: tuple[Level, ...]
@@ -97,7 +124,7 @@ def build(docids: Docids) -> TrieArrays:
     shared[1:n] = rows.compare_neighbours(tokens)[0]
     company = np.maximum(np.maximum(shared[:-1], shared[1:]), 0)
     token_dtype = token_type(docids.vocab_size)
-    edge_tokens, has_children, first_edges, leaf_rows, counts = [], [np.ones(1, bool)], [], [], []
+    edge_tokens, has_children, first_edges, leaf_rows, counts, masks = [], [np.ones(1, bool)], [], [], [], []
     edges = 0
     for depth in range(max_len):
         children = np.flatnonzero((shared[:-1] <= depth) & (company >= depth))
@@ -106,6 +133,7 @@ def build(docids: Docids) -> TrieArrays:
         token = tokens[children, depth]
         # Ends do not count: decoding lists them apart.
         counts.append(np.diff(firsts, append=len(children)) - (token[firsts] == END))
+        masks.append(child_masks(token, firsts, tokens[:, depth], company < depth, docids.vocab_size))
         edge_tokens.append(token.astype(token_dtype))
         has_children.append(goes_on)
         first_edges.append((firsts + edges).astype(np.int32))
@@ -114,14 +142,62 @@ def build(docids: Docids) -> TrieArrays:
         if edges >= 2**31 - 1:
             raise InputError("the trie has more than 2³¹ nodes", "Split the docids over several tries.")
     counts.append(np.zeros(0, np.int64))
+    masks.append((None, None))
+    nodes = [len(flags) for flags in has_children]
     return TrieArrays(
         edge_tokens=np.concatenate(edge_tokens),
         has_children=np.concatenate(has_children),
         edge_offsets=np.concatenate([*first_edges, [edges]]).astype(np.int32),
+        masks=tuple(mask for _, mask in masks),
         leaf_rows=np.concatenate(leaf_rows),
         rests=np.ascontiguousarray(tokens[:, _first_rest(company, lengths, max_len) :].astype(token_dtype)),
-        levels=_levels(counts, [len(flags) for flags in has_children], company, lengths),
+        levels=_levels(counts, nodes, [window for window, _ in masks], company, lengths),
     )
+
+
+def child_masks(
+    token: Int[np.ndarray, " edges"],
+    firsts: Int[np.ndarray, " parents"],
+    column: Int[np.ndarray, " num_docids"],
+    alone: Bool[np.ndarray, " num_docids"],
+    vocab_size: int,
+) -> tuple[tuple[int, int] | None, ChildMasks | None]:
+    """The window and the masks of a level's edges, where they pay: where a node can have so many children that looking
+    at every token of the window is faster than gathering them, and they are small beside the trie.
+
+    Args:
+      token: of the level's edges.
+      firsts: each parent's first edge.
+      column: the docids' tokens at this level.
+      alone: the docids whose leaf is above.
+    """
+    widest = int(np.diff(firsts, append=len(token)).max(initial=0))
+    real = token != END
+    if not real.any() or not _masks_pay(_window(token[real], vocab_size), widest, len(firsts), len(column)):
+        return None, None
+    start, size = _window(np.concatenate([token[real], column[alone & (column != END)]]), vocab_size)
+    if not _masks_pay((start, size), widest, len(firsts), len(column)):
+        return None, None
+    parent = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(token)))
+    has = np.zeros((len(firsts), size), bool)
+    has[parent[real], token[real] - start] = True
+    mask = np.packbits(has, axis=1, bitorder="little").view("<u4")
+    counts = np.bitwise_count(mask)
+    before = np.cumsum(counts, axis=1, dtype=np.int32) - counts
+    return (start, size), ChildMasks(mask, before.astype(np.uint16 if size < 2**16 else np.int32))
+
+
+def _window(token: Int[np.ndarray, " n"], vocab_size: int) -> tuple[int, int]:
+    """A range of tokens that holds these, in whole words and where it is long in whole blocks of a top-k, which are
+    cheaper to lay out; within the vocabulary where that is large enough."""
+    start, end = int(token.min()), int(token.max()) + 1
+    unit = WORD if end - start < 8 * WORD else 4 * WORD
+    size = -(-(end - start) // unit) * unit
+    return max(0, min(start, vocab_size - size)), size
+
+
+def _masks_pay(window: tuple[int, int], widest: int, parents: int, num_docids: int) -> bool:
+    return window[1] <= GATHERED_CHILD * widest and parents * window[1] <= MASK_BITS * num_docids
 
 
 def _first_rest(company: np.ndarray, lengths: np.ndarray, max_len: int) -> int:
@@ -131,7 +207,11 @@ def _first_rest(company: np.ndarray, lengths: np.ndarray, max_len: int) -> int:
 
 
 def _levels(
-    counts: Sequence[Int[np.ndarray, " parents"]], nodes: Sequence[int], company: np.ndarray, lengths: np.ndarray
+    counts: Sequence[Int[np.ndarray, " parents"]],
+    nodes: Sequence[int],
+    windows: Sequence[tuple[int, int] | None],
+    company: np.ndarray,
+    lengths: np.ndarray,
 ) -> tuple[Level, ...]:
     """counts: for each depth, how many children its nodes with any have."""
     max_len = len(counts) - 1
@@ -144,6 +224,7 @@ def _levels(
             parents=len(counts[depth]),
             width=int(counts[depth].max(initial=0)),
             sums=_largest_sums(counts[depth]),
+            window=windows[depth],
             tails=bool(pairs[:depth, depth + 1 :].any()),
             ends=bool(of_length[depth]),
             next_ends=bool(of_length[depth + 1 : depth + 2].any()),

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Scores, normalize_over
+from gr_jax.constraints.bits import WORD
 from gr_jax.constraints.trie_arrays import Level
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Edges(NamedTuple):
 
     Attributes:
       node: int32; −1 where nothing may follow.
+      rank: int32; nodes before it that have children.
       depth: int32, tokens so far.
       first, end: int32; the node's children are at the edges first … end − 1, the end of a docid not among them. None
         where nothing may follow.
@@ -30,6 +32,7 @@ class Edges(NamedTuple):
     """
 
     node: Int[Array, ...]
+    rank: Int[Array, ...]
     depth: Int[Array, ...]
     first: Int[Array, ...]
     end: Int[Array, ...]
@@ -65,6 +68,32 @@ def padded(trie: Trie, edges: Edges, level: Level) -> Children:
         token = jnp.where(at_tail, edges.rest[..., None], token)
         node = jnp.where(at_tail, edges.node[..., None], node)
         valid |= at_tail
+    return _allowed(trie, Children(token, node, valid))
+
+
+def windowed(trie: Trie, edges: Edges, level: Level, depth: int) -> Children:
+    """A column for each token of the level's window. Nothing is gathered here but masks, and next nodes are computed
+    where the compiler is asked for them: those of the tokens that are chosen."""
+    masks, (start, size) = trie.masks[depth], level.window
+    row = edges.rank - sum(above.parents for above in trie.levels[:depth])
+    row = jnp.clip(row, 0, level.parents - 1)
+    shape = (*edges.node.shape, size)
+    bit = jnp.arange(WORD, dtype=jnp.uint32)
+
+    def of_tokens(words: Array) -> Array:  # [..., words, 32] --> [..., size]
+        return words.reshape(shape)
+
+    words = masks.words[row][..., None]  # --> [..., words, 1]
+    below = lax.population_count(words & ((jnp.uint32(1) << bit) - 1)).astype(jnp.int32)
+    rank = of_tokens(masks.before[row].astype(jnp.int32)[..., None] + below)
+    valid = of_tokens((words >> bit) & 1 != 0) & (edges.first < edges.end)[..., None]
+    node = edges.first[..., None] + rank + 1
+    tokens = jnp.minimum(start + jnp.arange(size, dtype=jnp.int32), trie.vocab_size - 1)
+    token = jnp.broadcast_to(tokens, shape)
+    if level.tails:
+        is_rest = (token == edges.rest[..., None]) & (edges.rest != 0)[..., None]
+        valid |= is_rest
+        node = jnp.where(is_rest, edges.node[..., None], node)
     return _allowed(trie, Children(token, node, valid))
 
 
