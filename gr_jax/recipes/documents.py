@@ -24,6 +24,8 @@ from gr_jax.text.sentences import split_sentences
 LSA_DIMENSION = 128
 # Words; what is shorter is a heading or a remnant, and its vector says nothing.
 SHORTEST_SENTENCE = 4
+# What a document without a title is called, where titles are docids.
+WORDS_OF_A_TITLE = 8
 
 
 def corpus_stage(source: Source) -> Stage:
@@ -130,39 +132,73 @@ def load_owner(folder) -> np.ndarray:
     return storage.load_array(folder / "owner.npy")
 
 
-def docids_stage(corpus: Stage, vectors: Stage, identifiers: Identifiers) -> Stage:
-    """Docids of the chosen scheme."""
-    clustered = identifiers.scheme == "hierarchical_kmeans"
-    if vectors.config["passages"] != "document" and not clustered:
+def docids_stage(corpus: Stage, vectors: Stage, vocabulary: Stage, identifiers: Identifiers) -> Stage:
+    """Docids of the chosen scheme, which decides what of vectors and vocabulary is read.
+
+    Raises:
+      InputError: passages are to have docids of their own, which this scheme does not give.
+    """
+    own = identifiers.reads_vectors and (identifiers.scheme, identifiers.duplicates) != (
+        "residual_quantization",
+        "share",
+    )
+    if vectors.config["passages"] != "document" and not own:
         raise InputError(
-            "only hierarchical_kmeans gives passages docids of their own",
+            "only hierarchical_kmeans, and residual_quantization with numbers, give passages docids of their own",
             'Set Vectors.passages = "document", or Identifiers.scheme = "hierarchical_kmeans".',
             value=identifiers.scheme,
         )
+    inputs = [corpus]
+    inputs += [vectors] * identifiers.reads_vectors
+    inputs += [vocabulary] * (identifiers.scheme == "titles")
 
     def make(place: Workplace) -> None:
-        num_documents = len(load_dataset(place.inputs["corpus"]).corpus)
-        owner = np.arange(num_documents)
-        if clustered:
-            owner = load_owner(place.inputs["vectors"])
-            docids = docids_lib.hierarchical_kmeans(
-                np.asarray(load_vectors(place.inputs["vectors"])),
-                branching=identifiers.branching,
-                leaf_capacity=identifiers.leaf_capacity,
-                seed=identifiers.seed,
-                tokens=identifiers.tokens,
-            )
-        elif identifiers.scheme == "atomic":
-            docids = docids_lib.atomic(num_documents)
-        else:
-            docids = docids_lib.naive_numeric(num_documents)
+        dataset = load_dataset(place.inputs["corpus"])
+        num_documents = len(dataset.corpus)
+        owner = load_owner(place.inputs["vectors"]) if identifiers.reads_vectors else np.arange(num_documents)
+        docids = _make_docids(place, dataset, identifiers)
         docids.save(place.folder / "of_vectors")
         docids = docids.for_documents(owner, num_documents)
         docids.save(place.folder / "docids")
         place.meta.update({"statistics": docids_lib.statistics(docids)})
 
-    config = identifiers.as_config() if clustered else {"scheme": identifiers.scheme}
-    return Stage("docids", config, (corpus, vectors) if clustered else (corpus,), make, shared=True)
+    return Stage("docids", identifiers.of_scheme(), tuple(inputs), make, shared=True)
+
+
+def _make_docids(place: Workplace, dataset: corpus_lib.Dataset, identifiers: Identifiers) -> docids_lib.Docids:
+    if identifiers.scheme == "hierarchical_kmeans":
+        return docids_lib.hierarchical_kmeans(
+            np.asarray(load_vectors(place.inputs["vectors"])),
+            branching=identifiers.branching,
+            leaf_capacity=identifiers.leaf_capacity,
+            seed=identifiers.seed,
+            tokens=identifiers.tokens,
+        )
+    if identifiers.scheme == "residual_quantization":
+        return docids_lib.residual_quantization(
+            np.asarray(load_vectors(place.inputs["vectors"])),
+            levels=identifiers.codebooks,
+            bits=identifiers.bits,
+            collisions=identifiers.duplicates,
+            seed=identifiers.seed,
+        )
+    if identifiers.scheme == "titles":
+        return docids_lib.titles(
+            [title_of(document) for document in dataset.corpus],
+            text.load_vocabulary(place.inputs["vocabulary"] / "vocabulary"),
+            duplicates=identifiers.duplicates,
+            max_length=identifiers.title_tokens,
+            names=dataset.corpus.doc_ids,
+        )
+    if identifiers.scheme == "atomic":
+        return docids_lib.atomic(len(dataset.corpus))
+    return docids_lib.naive_numeric(len(dataset.corpus))
+
+
+def title_of(document: corpus_lib.Document) -> str:
+    """A document's title on one line; of one without title its first words."""
+    words = document.title.split() or document.text.split()[:WORDS_OF_A_TITLE]
+    return " ".join(words)
 
 
 def load_docids(folder) -> docids_lib.Docids:

@@ -29,17 +29,17 @@ def dsi_stages(
     decoding: Decoding,
 ) -> list[Stage]:
     """DSI's stages, in order; see `dsi`."""
-    if identifiers.scheme == "naive_numeric" and "level" in (training.normalize, decoding.normalize):
+    if not identifiers.has_levels and "level" in (training.normalize, decoding.normalize):
         raise InputError(
-            "naive_numeric docids have no levels of tokens to normalise over",
+            f"{identifiers.scheme} docids have no levels of tokens to normalise over",
             'Set Training.normalize and Decoding.normalize to "vocabulary".',
             value=(training.normalize, decoding.normalize),
         )
     corpus = documents.corpus_stage(source)
     embedded = documents.vectors_stage(corpus, vectors)
-    docids = documents.docids_stage(corpus, embedded, identifiers)
-    made = documents.pseudo_queries_stage(corpus, pseudo_queries)
     vocabulary = examples.vocabulary_stage(corpus, network)
+    docids = documents.docids_stage(corpus, embedded, vocabulary, identifiers)
+    made = documents.pseudo_queries_stage(corpus, pseudo_queries)
     rows = examples.examples_stage(corpus, embedded, docids, made, vocabulary, vectors, training)
     model = learning.model_stage(corpus, embedded, docids, vocabulary, rows, network, training, decoding)
     built = learning.index_stage(corpus, docids, vocabulary, model, decoding)
@@ -49,7 +49,8 @@ def dsi_stages(
         "seeds": sorted({identifiers.seed, pseudo_queries.seed, training.seed}),
     }
     judged = results.results_stage(name, corpus, docids, model, built, provenance=provenance)
-    return [corpus, embedded, docids, made, vocabulary, rows, model, built, judged]
+    naming = [vocabulary, docids, made] if vocabulary in docids.inputs else [docids, made, vocabulary]
+    return [corpus, embedded, *naming, rows, model, built, judged]
 
 
 @gin.configurable(module="gr_jax.recipes")

@@ -9,7 +9,7 @@ import numpy as np
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import evaluation, retrievers, storage
-from gr_jax.docids import Docids
+from gr_jax.docids import Docids, statistics
 from gr_jax.recipes import documents
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import index
@@ -78,8 +78,12 @@ def results_stage(
 
 
 def _duplicate_rule(docids: Docids) -> str:
-    several = len(docids) > docids.num_documents
-    each = f"{len(docids) / docids.num_documents:.1f} docids a document, none shared" if several else "one docid each"
+    collisions = statistics(docids)["collisions"]
+    shared = f"{collisions['documents']} documents share theirs" if collisions["documents"] else ""
+    if len(docids.documents) > docids.num_documents:
+        each = f"{len(docids.documents) / docids.num_documents:.1f} docids a document, {shared or 'none shared'}"
+    else:
+        each = ", ".join(filter(None, ("one docid each", shared)))
     return f"documents as they are given; {each}"
 
 

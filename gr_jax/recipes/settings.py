@@ -14,6 +14,15 @@ import gin
 from gr_jax.errors import InputError
 from gr_jax.training.features import SOURCES
 
+# Docid schemes, and the fields of `Identifiers` that each reads.
+SCHEMES = {
+    "hierarchical_kmeans": ("branching", "leaf_capacity", "tokens", "seed"),
+    "residual_quantization": ("codebooks", "bits", "duplicates", "seed"),
+    "titles": ("duplicates", "title_tokens"),
+    "atomic": (),
+    "naive_numeric": (),
+}
+
 
 class Settings:
     """Base of the dataclasses below: settings as JSON values, for keys and manifests."""
@@ -60,15 +69,19 @@ class Vectors(Settings):
 @gin.configurable(module="gr_jax.recipes")
 @dataclasses.dataclass(frozen=True)
 class Identifiers(Settings):
-    """The docid scheme.
+    """The docid scheme. What another scheme reads changes nothing.
 
     Attributes:
-      scheme: "hierarchical_kmeans", "atomic" or "naive_numeric".
+      scheme: "hierarchical_kmeans", "residual_quantization", "titles", "atomic" or "naive_numeric".
       branching: children of a node of the tree.
       leaf_capacity: a node splits while it holds more documents than this.
       tokens: "position" (a token per level and child number, shared by all nodes of a level) or "node" (each node of
         the tree has a token of its own).
-      seed: of the clustering.
+      seed: of the clustering, or of the codebooks.
+      codebooks, bits: of residual quantisation: so many tokens, each one of 2^bits codes.
+      duplicates: of documents with the same codes or the same title: "number" tells them apart, "share" gives them one
+        docid.
+      title_tokens: tokens kept of a title; they are of the vocabulary that the network reads.
     """
 
     scheme: str = "hierarchical_kmeans"
@@ -76,10 +89,30 @@ class Identifiers(Settings):
     leaf_capacity: int = 1000
     tokens: str = "node"
     seed: int = 0
+    codebooks: int = 3
+    bits: int = 8
+    duplicates: str = "number"
+    title_tokens: int = 32
 
     def __post_init__(self):
-        _one_of("Identifiers.scheme", self.scheme, "hierarchical_kmeans", "atomic", "naive_numeric")
+        _one_of("Identifiers.scheme", self.scheme, *SCHEMES)
         _one_of("Identifiers.tokens", self.tokens, "position", "node")
+        _one_of("Identifiers.duplicates", self.duplicates, "number", "share")
+        _at_least(1, codebooks=self.codebooks, bits=self.bits, title_tokens=self.title_tokens)
+
+    def of_scheme(self) -> dict[str, Any]:
+        """What the chosen scheme reads, as JSON values."""
+        return {"scheme": self.scheme} | {name: getattr(self, name) for name in SCHEMES[self.scheme]}
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether docids are made from the documents' vectors."""
+        return self.scheme in ("hierarchical_kmeans", "residual_quantization")
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether every position of a docid has a block of tokens of its own."""
+        return self.scheme not in ("naive_numeric", "titles")
 
 
 @gin.configurable(module="gr_jax.recipes")

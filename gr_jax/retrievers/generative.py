@@ -212,7 +212,9 @@ class GenerativeRetriever:
 
     def _evidence(self, found: Beams, query: int, beam: int) -> Evidence:
         tokens = [int(token) for token in found.sequences[query, beam] if token not in (0, self.docids.eos_id)]
-        return Evidence("docid", "-".join(map(str, tokens)), float(found.scores[query, beam]), tuple(tokens))
+        row = None if self.docids.texts is None else self.docids.row_of(tokens)
+        written = "-".join(map(str, tokens)) if row is None else self.docids.name(row)
+        return Evidence("docid", written, float(found.scores[query, beam]), tuple(tokens))
 
 
 @functools.partial(jax.jit, static_argnames=("beams", "max_len", "normalize", "limit"))

@@ -10,11 +10,15 @@ from gr_jax import docids as docids_lib
 from gr_jax import recipes, storage
 from gr_jax.errors import InputError
 from gr_jax.models.lsa import latent_semantic_vectors
-from gr_jax.recipes import documents
+from gr_jax.recipes import documents, examples
 from gr_jax.recipes.stages import Runner, Stage
 from tests.models import random_folders
 
 VECTORS = recipes.Vectors(encoder="lsa")
+
+
+def vocabulary(corpus: Stage) -> Stage:
+    return examples.vocabulary_stage(corpus, recipes.Network(vocabulary="byte"))
 
 
 def made(root, *stages: Stage):
@@ -35,7 +39,7 @@ def test_vectors_and_docids(beir, tmp_path, passages):
     corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
     embedded = documents.vectors_stage(corpus, vectors)
     identifiers = recipes.Identifiers(branching=4, leaf_capacity=4, tokens="position", seed=3)
-    named = documents.docids_stage(corpus, embedded, identifiers)
+    named = documents.docids_stage(corpus, embedded, vocabulary(corpus), identifiers)
     folders = made(tmp_path, corpus, embedded, named)
     texts, owner = documents.passages(documents.load_dataset(folders["corpus"]), vectors)
     array = documents.load_vectors(folders["vectors"])
@@ -59,20 +63,57 @@ def test_vectors_and_docids(beir, tmp_path, passages):
 )
 def test_docids_that_need_no_vectors(beir, tmp_path, scheme, expected):
     corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
-    stage = documents.docids_stage(corpus, documents.vectors_stage(corpus, VECTORS), recipes.Identifiers(scheme=scheme))
+    others = documents.vectors_stage(corpus, VECTORS), vocabulary(corpus)
+    stage = documents.docids_stage(corpus, *others, recipes.Identifiers(scheme=scheme))
     assert stage.inputs == (corpus,)
     docids = documents.load_docids(made(tmp_path, corpus, stage)["docids"])
     np.testing.assert_array_equal(docids.tokens, expected(24).tokens)
     other = recipes.Identifiers(scheme=scheme, branching=7, seed=5)  # settings of another scheme
-    assert documents.docids_stage(corpus, documents.vectors_stage(corpus, VECTORS), other).key == stage.key
+    assert documents.docids_stage(corpus, *others, other).key == stage.key
 
 
-@pytest.mark.parametrize("scheme", ["atomic", "naive_numeric"])
+@pytest.mark.parametrize("duplicates", ["number", "share"])
+def test_docids_of_quantised_vectors(beir, tmp_path, duplicates):
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    embedded = documents.vectors_stage(corpus, VECTORS)
+    chosen = recipes.Identifiers(
+        scheme="residual_quantization", codebooks=2, bits=2, duplicates=duplicates, seed=2, branching=9
+    )
+    stage = documents.docids_stage(corpus, embedded, vocabulary(corpus), chosen)
+    assert stage.inputs == (corpus, embedded) and "branching" not in stage.config
+    folders = made(tmp_path, corpus, embedded, stage)
+    expected = docids_lib.residual_quantization(
+        np.asarray(documents.load_vectors(folders["vectors"])), levels=2, bits=2, collisions=duplicates, seed=2
+    )
+    docids = documents.load_docids(folders["docids"])
+    np.testing.assert_array_equal(docids.tokens, expected.tokens)
+    assert docids.meta == expected.meta and docids.num_documents == 24
+
+
+@pytest.mark.parametrize("duplicates", ["number", "share"])
+def test_docids_that_are_titles(tmp_path, duplicates):
+    rows = [("a", " red  cat ", "It purrs."), ("b", "red cat", "It sleeps."), ("c", "", "One two three. Four")]
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": i, "title": title, "text": body}) + "\n" for i, title, body in rows)
+    )
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(tmp_path)))
+    words = vocabulary(corpus)
+    chosen = recipes.Identifiers(scheme="titles", duplicates=duplicates, title_tokens=18)
+    stage = documents.docids_stage(corpus, documents.vectors_stage(corpus, VECTORS), words, chosen)
+    assert stage.inputs == (corpus, words)
+    docids = documents.load_docids(made(tmp_path, corpus, words, stage)["docids"])
+    names = [docids.name(int(docids.rows_of(document)[0])) for document in range(3)]
+    assert names == ["red cat", "red cat" if duplicates == "share" else "red cat (2)", "One two three. Four"]
+    assert docids.lengths.max() == 18 and docids.eos_id == 1
+
+
+@pytest.mark.parametrize("scheme", ["atomic", "naive_numeric", "titles", "residual_quantization"])
 def test_passages_need_docids_of_their_own(beir, scheme):
     corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
     embedded = documents.vectors_stage(corpus, recipes.Vectors(encoder="lsa", passages="sentences"))
+    identifiers = recipes.Identifiers(scheme=scheme, duplicates="share")
     with pytest.raises(InputError, match=scheme):
-        documents.docids_stage(corpus, embedded, recipes.Identifiers(scheme=scheme))
+        documents.docids_stage(corpus, embedded, vocabulary(corpus), identifiers)
 
 
 def test_pseudo_queries(beir, tmp_path):

@@ -1,0 +1,45 @@
+"""Every docid scheme from a folder of documents to answers."""
+
+import numpy as np
+import pytest
+
+import gr_jax
+from gr_jax import recipes
+from gr_jax.errors import InputError
+from tests.recipes.conftest import COUNT, settings, training
+
+WITHOUT_LEVELS = ("titles", "naive_numeric")
+
+
+def chosen(scheme: str) -> dict:
+    normalize = "vocabulary" if scheme in WITHOUT_LEVELS else "level"
+    return settings(
+        identifiers=recipes.Identifiers(scheme=scheme, codebooks=2, bits=2),
+        training=training(steps=3, normalize=normalize, row_targets=64),
+        decoding=recipes.Decoding(beams=10, normalize=normalize),
+    )
+
+
+@pytest.mark.parametrize("scheme", ["residual_quantization", "titles"])
+def test_trains_and_answers(beir, tmp_path, scheme):
+    said = []
+    recipes.dsi(beir, tmp_path / "mine", **{**chosen(scheme), "until": "index", "say": said.append})
+    assert len([line for line in said if line.startswith("✓")]) == 8
+    searcher = gr_jax.load(tmp_path / "mine" / "index")
+    docids = searcher.retriever.docids
+    assert docids.scheme == scheme
+    ranking = searcher.retriever.retrieve(["a red cat", "the owl"], COUNT, explain=True)
+    for found, scores, evidence in zip(ranking.doc_index, ranking.score, ranking.evidence, strict=True):
+        assert sorted(found) == list(range(COUNT)) and (np.diff(scores) <= 0).all()
+        for document, (reason,) in zip(found, evidence, strict=True):
+            (row,) = docids.rows_of(int(document))
+            assert list(reason.tokens) == docids.sequence(row)
+            if scheme == "titles":
+                assert reason.text == docids.name(row) == searcher.corpus[int(document)].title
+
+
+@pytest.mark.parametrize("scheme", WITHOUT_LEVELS)
+def test_schemes_without_levels_have_no_normaliser_for_them(beir, tmp_path, scheme):
+    with pytest.raises(InputError, match=f"{scheme} docids have no levels"):
+        recipes.dsi(beir, tmp_path / "mine", **settings(identifiers=recipes.Identifiers(scheme=scheme)))
+    assert not (tmp_path / "mine").exists()
