@@ -7,7 +7,8 @@ written once and hypotheses remember which slots are their ancestors; the first 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Candidates, Constraint, State
+from gr_jax.decoding import history as histories
+from gr_jax.decoding.backoff import Backoff, drop_reserve, step_decoder
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
+from gr_jax.decoding.groups import choose_by_group
+from gr_jax.decoding.history import History, Kept
+from gr_jax.decoding.merging import WAYS, merge_equal
+from gr_jax.decoding.processors import Processor, Written, process
 from gr_jax.decoding.top_k import top_k
 from gr_jax.errors import InputError
 
@@ -33,6 +40,7 @@ class Beams(NamedTuple):
       scores: float32[batch, beam]; log-probability, divided by the length penalty; −inf where not valid.
       states: the constraint's states after each sequence; leaves [batch, beam].
       valid: bool[batch, beam]; False where there are fewer complete sequences than beams.
+      history: what the search kept on its way, where that was asked for.
     """
 
     sequences: Int[Array, "batch beam max_len"]
@@ -40,6 +48,7 @@ class Beams(NamedTuple):
     scores: Float[Array, "batch beam"]
     states: State
     valid: Bool[Array, "batch beam"]
+    history: History | None = None
 
 
 class _Live(NamedTuple):
@@ -60,6 +69,14 @@ class _Extensions(NamedTuple):
     states: State
 
 
+class _Found(NamedTuple):
+    """What a step leaves behind; `complete` is None while nothing could be complete."""
+
+    complete: Beams | None
+    history: Kept | None
+    cache: Cache
+
+
 def beam_search(
     decoder: Decoder,
     cache: Cache,
@@ -70,6 +87,13 @@ def beam_search(
     normalize: str = "vocabulary",
     length_penalty: float = 0.0,
     batch: int | None = None,
+    view: Any = None,
+    processors: Sequence[Processor] = (),
+    merge: str | None = None,
+    groups: int = 1,
+    diversity: float | Array = 0.0,
+    backoff: Backoff | None = None,
+    history: bool = False,
     unroll: int | None = None,
     end_within_beams: bool = False,
 ) -> Beams:
@@ -77,11 +101,12 @@ def beam_search(
 
     At every step the best `beams` hypotheses go on, and whatever is completed competes for the best `beams` complete
     ones, which is what is returned. With beams ≥ the widest level of a trie, and no length penalty, these are the best
-    there are. Scores equal the teacher-forced scores of the same sequences.
+    there are. Scores equal the teacher-forced scores of the same sequences, except where processors change them or
+    merging adds them up.
 
     Args:
       decoder: the network.
-      cache: of the network, with `beams` slots for each of `max_len` steps.
+      cache: of the network, with `beams` slots (and `backoff.extra` more) for each of `max_len` steps.
       constraint: what may be written; an argument of the jitted function, not closed over.
       beams: hypotheses that are kept.
       max_len: most tokens, EOS included (`Trie.max_steps`). What is not complete by then is not returned, unless the
@@ -90,6 +115,19 @@ def beam_search(
       length_penalty: α of Wu et al. 2016, eq. 14: complete sequences of n tokens, EOS included, are ranked by
         log-probability / ((5 + n) / 6)^α. 0: by log-probability.
       batch: queries; default: the leading size of the cache's first array.
+      view: which of the constraint's automata each query walks, where it has several.
+      processors: change the scores of each step before anything is chosen; see `decoding.processors`.
+      merge: what becomes of hypotheses that the constraint's `key` says are the same text, among those that go on and
+        among complete ones: "max": the best stays; "sum": the best stays and gets the sum of their probabilities. It
+        goes on from what the decoder read on its own path. None: all stay. A constraint that gives the k best tokens
+        of a state instead of all of them loses what is beyond those.
+      groups: diverse beam search (Vijayakumar et al. 2018): so many groups of beams, each a beam search of its own
+        except that it avoids what groups before it chose at the same step. Two groups may find the same docid, of which
+        merging leaves one.
+      diversity: λ of the same: what a token loses, in the choice only, for each time that an earlier group chose it at
+        this step, among what goes on or among what is completed.
+      backoff: more hypotheses where the model is unsure; see `Backoff`.
+      history: also return every hypothesis kept on the way; see `History`.
       unroll: so many first steps are unrolled, each with the shapes that it needs, and the others share one loop which
         ends as soon as nothing better can come. Default: all up to 8, else the first.
       end_within_beams: a hypothesis may end only where its end is among the `beams` best continuations of its query, as
@@ -97,36 +135,78 @@ def beam_search(
         beats every long one; with it one beam is greedy search. For docids every end counts.
 
     Raises:
-      InputError: beams < 1, max_len < 1, an unknown normaliser.
+      InputError: beams < 1, max_len < 1, an unknown normaliser or way to merge, groups that do not divide the beams, or
+        what cannot be combined.
     """
-    if beams < 1:
-        raise InputError("beam search needs at least one beam", "Give beams ≥ 1.", value=beams)
-    if max_len < 1:
-        raise InputError("nothing can be written in no steps", "Give max_len ≥ 1.", value=max_len)
-    if normalize not in NORMALIZERS:
-        raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
+    _check(beams, max_len, normalize, merge, groups, diversity, backoff, end_within_beams)
     if batch is None:
         batch = jax.tree.leaves(cache)[0].shape[0]
     if unroll is None:
         unroll = max_len if max_len <= UNROLLED_STEPS else 1
-    search = _Search(decoder, constraint, beams, max_len, normalize, length_penalty, end_within_beams)
-    live: _Live | None = search.start(batch)
-    complete: Beams | None = None
+    search = _Search(
+        decoder,
+        constraint,
+        beams,
+        max_len,
+        normalize,
+        length_penalty,
+        tuple(processors),
+        merge,
+        groups,
+        diversity,
+        backoff,
+        end_within_beams,
+    )
+    live: _Live | None = search.start(batch, view)
+    assert live is not None
+    kept = histories.empty(live.states, batch, max_len, search.most_live + beams) if history else None
+    found = _Found(None, kept, cache)
     step = 0
     while live is not None and step < min(max(unroll, 1), max_len):
-        live, complete, cache = search.step(live, complete, cache, step, range(step, step + 1))
+        live, found = search.step(live, found, step, range(step, step + 1))
         step += 1
     if live is not None and step < max_len:
-        live, complete = search.loop(live, complete, cache, step)
+        live, found = search.loop(live, found, step)
+    complete = found.complete
     if live is not None and constraint.open_ended:
         length = jnp.full(live.scores.shape, max_len, jnp.int32)
         cut = _flagged(live.sequences, length, live.scores / search.penalty(max_len), live.states)
         complete = search.best(complete, cut)
     if complete is None:  # the constraint completes nothing in so few steps
         assert live is not None
-        nothing = jnp.full(live.scores.shape, -jnp.inf)
-        complete = _flagged(live.sequences, jnp.zeros_like(live.scores, jnp.int32), nothing, live.states)
-    return _pad(complete, beams)
+        complete = _nothing(live)
+    if groups > 1:
+        complete = search.best(None, complete, across_groups=True)
+    complete = _pad(complete, beams)
+    if found.history is None:
+        return complete
+    return complete._replace(history=histories.finish(found.history, search.most_live))
+
+
+def _check(
+    beams: int,
+    max_len: int,
+    normalize: str,
+    merge: str | None,
+    groups: int,
+    diversity: float | Array,
+    backoff: Backoff | None,
+    end_within_beams: bool,
+) -> None:
+    if beams < 1:
+        raise InputError("beam search needs at least one beam", "Give beams ≥ 1.", value=beams)
+    if max_len < 1:
+        raise InputError("nothing can be written in no steps", "Give max_len ≥ 1.", value=max_len)
+    if normalize not in NORMALIZERS:
+        raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
+    if merge is not None and merge not in WAYS:
+        raise InputError("unknown way to merge", f"Use one of {', '.join(WAYS)}, or None.", value=merge)
+    if groups < 1 or beams % groups:
+        raise InputError(f"{beams} beams cannot be split into {groups} equal groups", "Give groups that divide beams.")
+    if isinstance(diversity, (int, float)) and not 0.0 <= diversity < math.inf:
+        raise InputError("diversity is what a repeated token loses", "Give a number ≥ 0.", value=diversity)
+    if groups > 1 and (backoff is not None or end_within_beams):
+        raise InputError("groups of beams know neither backoff nor end_within_beams", "Give groups=1, or neither.")
 
 
 class _Search(NamedTuple):
@@ -136,86 +216,139 @@ class _Search(NamedTuple):
     max_len: int
     normalize: str
     length_penalty: float
+    processors: tuple[Processor, ...]
+    merge: str | None
+    groups: int
+    diversity: float | Array
+    backoff: Backoff | None
     end_within_beams: bool
+
+    @property
+    def most_live(self) -> int:
+        return self.beams + (0 if self.backoff is None else self.backoff.extra)
 
     def penalty(self, length: int | Array) -> float | Array:
         return ((5.0 + length) / 6.0) ** self.length_penalty
 
-    def start(self, batch: int) -> _Live:
-        nothing = jnp.zeros((batch, 1, self.max_len), jnp.int32)
-        return _Live(nothing, jnp.zeros((batch, 1), jnp.float32), self.constraint.initial_state(batch), nothing)
+    def start(self, batch: int, view: Any) -> _Live:
+        """One empty hypothesis a group."""
+        states = self.constraint.initial_state(batch, view)
+        states = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.groups, axis=1), states)
+        nothing = jnp.zeros((batch, self.groups, self.max_len), jnp.int32)
+        return _Live(nothing, jnp.zeros((batch, self.groups), jnp.float32), states, nothing)
 
-    def step(
-        self, live: _Live, complete: Beams | None, cache: Cache, step: int | Array, steps: range
-    ) -> tuple[_Live | None, Beams | None, Cache]:
+    def step(self, live: _Live, found: _Found, step: int | Array, steps: range) -> tuple[_Live | None, _Found]:
         """Writes one token. `steps` are the values that `step` can have."""
+        complete, history, cache = found
         batch, beam, _ = live.sequences.shape
         own_slot = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32), (batch, beam))
-        ancestors = _write(live.ancestors, step, own_slot)
+        live = live._replace(ancestors=_write(live.ancestors, step, own_slot))
         last = live.sequences[:, :, jnp.maximum(step - 1, 0)]  # at step 0 nothing was written: 0 is the start token
-        features, cache = self.decoder.step(last, step, ancestors, cache)
+        features, cache = step_decoder(self.decoder, last, step, live.ancestors, cache, live.scores, self.beams)
         scores = self.decoder.scores(features, step, self.normalize)
-        candidates = self.constraint.candidates(live.states, scores, self.beams, steps)  # --> [batch, beam, width]
+        if self.processors:
+            scores = process(self.processors, scores, Written(live.sequences, step, self.constraint, live.states))
+        candidates = self.constraint.candidates(live.states, scores, self.most_live, steps)
         going_on, ending = _extensions(live, candidates)
-        live = live._replace(ancestors=ancestors)
-        next_live, next_complete = None, complete
+        next_live = None
         is_last = isinstance(step, int) and step + 1 == self.max_len
         nothing_complete = complete is None and not candidates.ending
         if going_on.scores.shape[1] and (not is_last or self.constraint.open_ended or nothing_complete):
-            next_live = self._extend(live, going_on, step)
+            chosen = self.choose(going_on, beam, self.most_live)
+            if self.backoff is not None:
+                before = jnp.take_along_axis(live.scores, chosen.parent[:, :1], axis=1)
+                confidence = (chosen.scores[:, :1] - before)[:, 0]  # of the token by which the best one came
+                chosen = chosen._replace(scores=drop_reserve(chosen.scores, confidence, self.beams, self.backoff))
+            next_live = _follow(live, chosen, step)
+            history = _record(history, step, chosen, 0)
         if candidates.ending:
             if self.end_within_beams:
                 every = jnp.concatenate([going_on.scores, ending.scores], axis=1)
                 cut = top_k(every, min(self.beams, every.shape[1]))[0][:, -1:]  # --> [batch, 1]
                 ending = ending._replace(scores=jnp.where(ending.scores < cut, -jnp.inf, ending.scores))
-            ended = self._extend(live, ending, step)
+            chosen = self.choose(ending, beam, self.beams)
+            ended = _follow(live, chosen, step)
             length = jnp.broadcast_to(jnp.asarray(step + 1, jnp.int32), ended.scores.shape)
             done = _flagged(ended.sequences, length, ended.scores / self.penalty(step + 1), ended.states)
-            next_complete = self.best(complete, done)
-        return next_live, next_complete, cache
+            complete = self.best(complete, done)
+            history = _record(history, step, chosen, self.most_live)
+        return next_live, _Found(complete, history, cache)
 
-    def _extend(self, live: _Live, extensions: _Extensions, step: int | Array) -> _Live:
-        """The best extensions of all hypotheses."""
-        index = top_k(extensions.scores, min(self.beams, extensions.scores.shape[1]))[1]  # --> [batch, beam]
+    def choose(self, extensions: _Extensions, beam: int, k: int) -> _Extensions:
+        """The k best extensions of the hypotheses of each query, or k / groups of each group, of which there are then
+        always so many."""
+        scores, n = extensions.scores, extensions.scores.shape[1]
+        group = extensions.parent // (beam // self.groups)
+        if self.merge is not None:
+            keys = jnp.concatenate([self.constraint.key(extensions.states), group[..., None]], axis=-1)
+            scores = merge_equal(scores, keys, self.merge)
+        if self.groups == 1:
+            scores, index = top_k(scores, min(k, n))  # --> [batch, beam]
+        else:
+            index, scores = choose_by_group(
+                scores, extensions.token, group, groups=self.groups, k=k // self.groups, diversity=self.diversity
+            )
         rows = jnp.arange(len(index))[:, None]
-        chosen = jax.tree.map(lambda leaf: leaf[rows, index], extensions)
-        sequences = _write(live.sequences[rows, chosen.parent], step, chosen.token)
-        return _Live(sequences, chosen.scores, chosen.states, live.ancestors[rows, chosen.parent])
+        return jax.tree.map(lambda leaf: leaf[rows, index], extensions)._replace(scores=scores)
 
-    def best(self, one: Beams | None, other: Beams) -> Beams:
-        """The best `beams` of two sets of complete sequences."""
-        if one is None:
+    def best(self, one: Beams | None, other: Beams, *, across_groups: bool = False) -> Beams:
+        """The best `beams` of two sets of complete sequences; of each group its own, unless across groups."""
+        if one is None and not across_groups:
             return other
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), one, other)
-        scores, index = top_k(both.scores, min(self.beams, both.scores.shape[1]))
-        rows = jnp.arange(scores.shape[0])[:, None]
-        return jax.tree.map(lambda leaf: leaf[rows, index], both)
+        groups, batch = 1 if across_groups else self.groups, len(other.scores)
+        sets = [
+            jax.tree.map(lambda leaf: leaf.reshape(batch * groups, leaf.shape[1] // groups, *leaf.shape[2:]), beams)
+            for beams in (one, other)
+            if beams is not None
+        ]
+        both: Beams = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *sets)
+        if self.merge is not None:
+            penalty = self.penalty(both.lengths) if self.merge == "sum" else 1.0  # probabilities add up, not scores
+            merged = merge_equal(both.scores * penalty, self.constraint.key(both.states), self.merge) / penalty
+            both = both._replace(scores=merged, valid=merged > -jnp.inf)
+        index = top_k(both.scores, min(self.beams // groups, both.scores.shape[1]))[1]
+        rows = jnp.arange(len(index))[:, None]
+        return jax.tree.map(lambda leaf: leaf[rows, index].reshape(batch, -1, *leaf.shape[2:]), both)
 
-    def loop(self, live: _Live, complete: Beams | None, cache: Cache, start: int) -> tuple[_Live, Beams]:
+    def loop(self, live: _Live, found: _Found, start: int) -> tuple[_Live, _Found]:
         """The remaining steps by one body that serves them all."""
-        live = _pad_live(live, self.beams)
-        if complete is None:
-            nothing = jnp.full(live.scores.shape, -jnp.inf)
-            complete = _flagged(live.sequences, jnp.zeros_like(live.scores, jnp.int32), nothing, live.states)
-        complete = _pad(complete, self.beams)
+        live = _pad_live(live, self.most_live)
+        complete = _nothing(live) if found.complete is None else found.complete
+        complete = jax.tree.map(lambda leaf: leaf[:, : self.beams], complete)
+        found = found._replace(complete=_pad(complete, self.beams))
         steps = range(start, self.max_len)
+        only_fall = self.merge != "sum" and not self.processors  # the scores of what goes on
 
         def body(carry):
-            step, live, complete, cache = carry
-            live_next, complete, cache = self.step(live, complete, cache, step, steps)
-            live_next = live if live_next is None else _pad_live(live_next, self.beams)
-            return step + 1, live_next, complete, cache
+            step, live, found = carry
+            live_next, found = self.step(live, found, step, steps)
+            live_next = live if live_next is None else _pad_live(live_next, self.most_live)
+            return step + 1, live_next, found
 
         def can_improve(carry):
-            step, live, complete, _ = carry
-            # Log-probabilities only fall, so the best a hypothesis can become is what it is, at the kinder penalty.
+            step, live, found = carry
             best = jnp.max(live.scores, axis=1)
-            bound = jnp.maximum(best / self.penalty(step + 1), best / self.penalty(self.max_len))
-            return (step < self.max_len) & jnp.any(bound > jnp.min(complete.scores, axis=1))
+            bound: float | Array = -math.inf
+            if only_fall:
+                # The best that a hypothesis can become is what it is, at the kinder penalty.
+                best = jnp.maximum(best / self.penalty(step + 1), best / self.penalty(self.max_len))
+                bound = jnp.min(found.complete.scores, axis=1)
+            return (step < self.max_len) & jnp.any(best > bound)
 
-        carry = (jnp.int32(start), live, complete, cache)
-        _, live, complete, _ = lax.while_loop(can_improve, body, carry)
-        return live, complete
+        _, live, found = lax.while_loop(can_improve, body, (jnp.int32(start), live, found))
+        return live, found
+
+
+def _follow(live: _Live, chosen: _Extensions, step: int | Array) -> _Live:
+    rows = jnp.arange(len(chosen.parent))[:, None]
+    sequences = _write(live.sequences[rows, chosen.parent], step, chosen.token)
+    return _Live(sequences, chosen.scores, chosen.states, live.ancestors[rows, chosen.parent])
+
+
+def _record(history: Kept | None, step: int | Array, chosen: _Extensions, column: int) -> Kept | None:
+    if history is None:
+        return None
+    return histories.write(history, step, Kept(chosen.token, chosen.parent, chosen.scores, chosen.states), column)
 
 
 def _extensions(live: _Live, candidates: Candidates) -> tuple[_Extensions, _Extensions]:
@@ -245,6 +378,12 @@ def _write(table: Int[Array, "batch beam max_len"], step: int | Array, column: I
 
 def _flagged(sequences: Array, lengths: Array, scores: Array, states: State) -> Beams:
     return Beams(sequences, lengths, scores, states, scores > -jnp.inf)
+
+
+def _nothing(live: _Live) -> Beams:
+    """As many sequences as there are hypotheses, none of them valid."""
+    nothing = jnp.full(live.scores.shape, -jnp.inf)
+    return _flagged(live.sequences, jnp.zeros_like(live.scores, jnp.int32), nothing, live.states)
 
 
 def _pad(beams: Beams, size: int) -> Beams:

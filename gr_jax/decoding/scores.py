@@ -188,6 +188,7 @@ class TableScores:
             if self._eos_id is not None or size == 0:
                 eos = self._eos_logit[..., None] if parent is None else _of_parents(self._eos_logit, parent)
             if size == 0:
+                assert eos is not None
                 return jnp.broadcast_to(eos, tokens.shape)
             logits = take(self._block_logits, jnp.clip(tokens - start, 0, size - 1))
             return logits if eos is None else jnp.where(tokens == self._eos_id, eos, logits)
