@@ -7,6 +7,7 @@ from gr_jax.docids.numeric import naive_numeric as naive_numeric
 from gr_jax.docids.residual_quantization import residual_quantization as residual_quantization
 from gr_jax.docids.spans import TokenText as TokenText
 from gr_jax.docids.spans import token_text as token_text
+from gr_jax.docids.statistics import describe as describe
 from gr_jax.docids.statistics import statistics as statistics
 from gr_jax.docids.titles import titles as titles
 from gr_jax.docids.token_vectors import token_vectors as token_vectors

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from gr_jax.docids import rows
@@ -12,11 +15,13 @@ def statistics(docids: Docids) -> dict:
     """Describes docids in JSON.
 
     Returns:
-      docids, documents, documents_without: counts; length: min, mean, max (without EOS); collisions: docids that stand
-      for several documents, and how many documents those are, most_documents: of one docid; levels: for each
-      position: docids that reach it, nodes (distinct prefixes up to it), tokens (distinct), branching mean and max of
-      the nodes above, entropy in bits of its token over documents, and balance: entropy of the node over documents by
-      that of equally full nodes (1 = perfectly balanced).
+      docids, documents, documents_without: counts; docids_a_document and documents_a_docid: means over those that have
+      any; length: min, mean, max (without EOS), and counts: docids of length 1, 2, …; collisions: docids that stand for
+      several documents, and how many documents those are, most_documents: of one docid; levels: for each position:
+      docids that reach it, nodes (distinct prefixes up to it), tokens (distinct), branching mean and max of the nodes
+      above, entropy in bits of its token over documents, block_bits: what it would be if every token of the level's
+      block (of the vocabulary, where there are no levels) were as frequent; balance: entropy of the node over documents
+      by that of equally full nodes (1 = perfectly balanced), and largest: documents of the fullest node by their mean.
     """
     shared, _ = rows.compare_neighbours(docids.tokens)
     per_docid = np.diff(docids.offsets)
@@ -40,19 +45,25 @@ def statistics(docids: Docids) -> dict:
                 "branching_mean": float(children.mean()),
                 "branching_max": int(children.max()),
                 "entropy_bits": _entropy(of_token),
+                "block_bits": float(np.log2(docids.levels[position][1] if docids.levels else docids.vocab_size)),
                 "balance": _entropy(of_node) / float(np.log2(nodes)) if nodes > 1 else 1.0,
+                "largest": float(of_node.max() / of_node.mean()),
             }
         )
     several = per_docid > 1
+    named = len(np.unique(docids.documents))
     return {
         "scheme": docids.scheme,
         "docids": len(docids),
         "documents": docids.num_documents,
-        "documents_without": int(docids.num_documents - len(np.unique(docids.documents))),
+        "documents_without": docids.num_documents - named,
+        "docids_a_document": len(docids.documents) / named,
+        "documents_a_docid": len(docids.documents) / len(docids),
         "length": {
             "min": int(docids.lengths.min()),
             "mean": float(docids.lengths.mean()),
             "max": int(docids.lengths.max()),
+            "counts": np.bincount(docids.lengths)[1:].tolist(),
         },
         "collisions": {
             "docids": int(several.sum()),
@@ -61,6 +72,39 @@ def statistics(docids: Docids) -> dict:
         },
         "levels": levels,
     }
+
+
+def describe(statistics: Mapping[str, Any]) -> str:
+    """What `statistics` found, as lines for people."""
+    length, collisions = statistics["length"], statistics["collisions"]
+    lines = [
+        f"{statistics['docids']:,} docids ({statistics['scheme']}) of {statistics['documents']:,} documents"
+        + (f", {statistics['documents_without']:,} without" if statistics["documents_without"] else ""),
+        f"{statistics['docids_a_document']:.4g} docids a document, {statistics['documents_a_docid']:.4g} documents a "
+        f"docid, {collisions['most_documents']:,} at most; {collisions['documents']:,} documents share theirs",
+        f"length {length['min']} to {length['max']}, {length['mean']:.3g} in the mean: "
+        + ", ".join(f"{count:,} × {place}" for place, count in enumerate(length["counts"], 1) if count),
+    ]
+    table = [_COLUMNS] + [
+        (
+            f"{place}",
+            f"{level['docids']:,}",
+            f"{level['nodes']:,}",
+            f"{level['tokens']:,}",
+            f"{level['branching_mean']:.4g}",
+            f"{level['branching_max']:,}",
+            f"{level['entropy_bits']:.2f} of {level['block_bits']:.2f}",
+            f"{level['balance']:.3f}",
+            f"{level['largest']:.3g}×",
+        )
+        for place, level in enumerate(statistics["levels"], 1)
+    ]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    return "\n".join(lines)
+
+
+_COLUMNS = ("token", "docids", "nodes", "tokens", "branching", "most", "bits", "balance", "fullest node")
 
 
 def _entropy(weights: np.ndarray) -> float:

@@ -35,6 +35,12 @@ def dsi_stages(
             'Set Training.normalize and Decoding.normalize to "vocabulary".',
             value=(training.normalize, decoding.normalize),
         )
+    if identifiers.scheme == "titles" and identifiers.title_tokens >= training.row_targets:
+        raise InputError(
+            f"titles of {identifiers.title_tokens} tokens and their end do not fit Training.row_targets",
+            f"Set Training.row_targets to {identifiers.title_tokens + 1} or more.",
+            value=training.row_targets,
+        )
     corpus = documents.corpus_stage(source)
     embedded = documents.vectors_stage(corpus, vectors)
     vocabulary = examples.vocabulary_stage(corpus, network)

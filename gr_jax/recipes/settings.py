@@ -92,7 +92,7 @@ class Identifiers(Settings):
     codebooks: int = 3
     bits: int = 8
     duplicates: str = "number"
-    title_tokens: int = 32
+    title_tokens: int = 24
 
     def __post_init__(self):
         _one_of("Identifiers.scheme", self.scheme, *SCHEMES)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gr_jax.clustering import cluster_hierarchically
-from gr_jax.docids import atomic, hierarchical_kmeans, naive_numeric, statistics, token_vectors
+from gr_jax.docids import atomic, hierarchical_kmeans, naive_numeric, token_vectors
 from gr_jax.errors import InputError
 
 
@@ -97,23 +97,6 @@ def test_token_vectors_are_the_means_of_the_documents_under_a_token(tokens):
 def test_token_vectors_refuse_embeddings_of_another_corpus():
     with pytest.raises(InputError, match="for 50 documents"):
         token_vectors(atomic(50), embeddings(49))
-
-
-def test_statistics_of_a_small_example():
-    from gr_jax.docids import Docids
-
-    sequences = [[2, 4], [2, 5], [3, 4], [3, 4], [6]]
-    found = statistics(Docids.build(sequences, vocab_size=8, eos_id=1, duplicates="share", num_documents=6))
-    assert (found["docids"], found["documents"], found["documents_without"]) == (4, 6, 1)
-    assert found["length"] == {"min": 1, "mean": 1.75, "max": 2}
-    assert found["collisions"] == {"docids": 1, "documents": 2, "most_documents": 2}
-    first, second = found["levels"]
-    assert (first["nodes"], first["branching_max"], first["branching_mean"]) == (3, 3, 3.0)
-    p = np.asarray([2, 2, 1]) / 5
-    assert first["entropy_bits"] == pytest.approx(-(p * np.log2(p)).sum())
-    assert (second["docids"], second["nodes"], second["tokens"]) == (3, 3, 2)
-    assert second["branching_mean"] == 1.5 and second["branching_max"] == 2
-    assert second["balance"] == pytest.approx(1.5 / np.log2(3))
 
 
 def test_schemes_are_configured_by_gin():

@@ -15,7 +15,7 @@ def chosen(scheme: str) -> dict:
     normalize = "vocabulary" if scheme in WITHOUT_LEVELS else "level"
     return settings(
         identifiers=recipes.Identifiers(scheme=scheme, codebooks=2, bits=2),
-        training=training(steps=3, normalize=normalize, row_targets=64),
+        training=training(steps=3, normalize=normalize),
         decoding=recipes.Decoding(beams=10, normalize=normalize),
     )
 
@@ -43,3 +43,9 @@ def test_schemes_without_levels_have_no_normaliser_for_them(beir, tmp_path, sche
     with pytest.raises(InputError, match=f"{scheme} docids have no levels"):
         recipes.dsi(beir, tmp_path / "mine", **settings(identifiers=recipes.Identifiers(scheme=scheme)))
     assert not (tmp_path / "mine").exists()
+
+
+def test_titles_that_would_be_cut_in_training_are_refused(beir, tmp_path):
+    changes = chosen("titles") | {"training": training(normalize="vocabulary", row_targets=24)}
+    with pytest.raises(InputError, match="titles of 24 tokens.*row_targets to 25 or more"):
+        recipes.dsi(beir, tmp_path / "mine", **changes)
