@@ -193,8 +193,9 @@ def measure(
     layers: int = 2,
     steps: int = 200,
     seed: int = 0,
+    normalizers: Sequence[str] = ("vocabulary", "constraint", "level"),
 ) -> dict[str, float]:
-    """Compares, for some queries and every normaliser that the docids have.
+    """Compares, for some queries.
 
     Args:
       scheme: of `SCHEMES`.
