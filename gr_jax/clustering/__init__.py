@@ -1,5 +1,7 @@
 """k-means, hierarchical k-means and residual quantisation of document embeddings."""
 
+from gr_jax.clustering.boundaries import cluster_means as cluster_means
+from gr_jax.clustering.boundaries import nearby_clusters as nearby_clusters
 from gr_jax.clustering.hierarchical import ClusterTree as ClusterTree
 from gr_jax.clustering.hierarchical import cluster_hierarchically as cluster_hierarchically
 from gr_jax.clustering.kmeans import KMeans as KMeans

@@ -62,7 +62,7 @@ class Docids:
         vocab_size: int,
         eos_id: int | None = None,
         levels: Sequence[tuple[int, int]] | None = None,
-        documents: Sequence[int] | None = None,
+        documents: Sequence[int] | Int[np.ndarray, " n"] | None = None,
         num_documents: int | None = None,
         names: Sequence[str] | None = None,
         texts: Sequence[str] | None = None,

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import gin
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from gr_jax.clustering import cluster_hierarchically
+from gr_jax import clustering
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
 TOKENS = ("position", "node")
+LEAVES = ("number", "share")
 
 
 @gin.configurable(module="gr_jax.docids")
 def hierarchical_kmeans(
     embeddings: Float[np.ndarray, "n d"],
     *,
-    branching: int = 30,
+    branching: int | Sequence[int] = 30,
     leaf_capacity: int = 30,
+    leaf: str = "number",
+    clusters: int | None = None,
+    most_docids: int = 1,
+    margin: float = 0.1,
     seed: int = 0,
     tokens: str = "position",
     first_token: int = 2,
@@ -26,43 +33,72 @@ def hierarchical_kmeans(
     iterations: int = 30,
     progress: bool = False,
 ) -> Docids:
-    """One docid for each document: the clusters it is in from the coarsest to its leaf, then its place in the leaf.
+    """Docids are the clusters that a document is in, from the coarsest to its leaf, then its place in the leaf.
 
     Clusters of more than `leaf_capacity` documents are split into `branching`, so docids differ in length; none is a
     prefix of another, so there is no EOS.
 
     Args:
       embeddings: a row for each document.
-      branching: clusters of every split.
+      branching: clusters of every split; or of the splits of each level, the last for all deeper ones.
       leaf_capacity: most documents of a leaf.
+      leaf: "number": the last token is the place of the document in its leaf. "share": docids end at the leaf, and one
+        stands for all its documents (coarse clusters, as GDR, Yuan et al. 2024, writes them).
+      clusters: a budget of leaves, spent on the largest clusters first; a leaf may then hold more than `leaf_capacity`.
+      most_docids: of a document. Beyond its own leaf it is also in the leaves whose mean is nearly as near.
+      margin: nearly: at most 1 + margin times as far as the mean of its own leaf.
       seed: of the k-means seedings.
-      tokens: "position": child c at level i is the token first_token + i · max(branching, leaf_capacity) + c (the
-        position-aware tokens of NCI). "node": every cluster and every document has a token of its own, level after
-        level.
+      tokens: "position": child c at level i is the token first_token + i · size + c, where size is the most that a
+        position needs, at least `leaf_capacity` where leaves are numbered (the position-aware tokens of NCI). "node":
+        every cluster and every place in a leaf has a token of its own, level after level.
       first_token: tokens below it are left to padding, EOS, ….
       metric: "euclidean" or "cosine".
       iterations: most Lloyd steps of a split.
       progress: show a bar.
 
     Raises:
-      InputError: see `cluster_hierarchically`; unknown `tokens`; first_token < 1.
+      InputError: see `cluster_hierarchically`; an unknown choice; numbers that are too small; "share" where one leaf
+        holds all documents.
     """
     if tokens not in TOKENS:
         raise InputError("unknown kind of docid tokens", f"Use one of {', '.join(TOKENS)}.", value=tokens)
+    if leaf not in LEAVES:
+        raise InputError("unknown end of docids", f"Use one of {', '.join(LEAVES)}.", value=leaf)
     if first_token < 1:
         raise InputError("0 is padding, not a docid token", "Give first_token ≥ 1.", value=first_token)
-    tree = cluster_hierarchically(
+    if most_docids < 1:
+        raise InputError("every document has a docid", "Give most_docids ≥ 1.", value=most_docids)
+    tree = clustering.cluster_hierarchically(
         embeddings,
         branching=branching,
         leaf_capacity=leaf_capacity,
         seed=seed,
         metric=metric,
         iterations=iterations,
+        max_leaves=clusters,
         progress=progress,
     )
-    codes = _with_leaf_place(tree.paths, tree.lengths)
+    leaf_of, first = tree.leaves()
+    owner = np.arange(len(leaf_of))
+    if most_docids > 1:
+        documents, nearby = clustering.nearby_clusters(
+            embeddings, leaf_of, most=most_docids - 1, margin=margin, metric=metric
+        )
+        owner, leaf_of = np.concatenate([owner, documents]), np.concatenate([leaf_of, nearby])
+    codes = tree.paths[first[leaf_of]]  # --> [entries, depth]
+    size = max((branching,) if isinstance(branching, int) else branching)
+    if leaf == "number":
+        place = _place_in_leaf(leaf_of)
+        codes = np.concatenate([codes, np.full((len(codes), 1), -1, np.int32)], axis=1)
+        codes[np.arange(len(codes)), tree.lengths[first[leaf_of]]] = place
+        size = max(size, leaf_capacity, int(place.max()) + 1)
+    elif codes.shape[1] == 0:
+        raise InputError(
+            "one leaf holds all documents, so there is nothing to call it by",
+            f"Give leaf_capacity < {len(tree.paths)} and clusters ≥ 2.",
+            value=leaf_capacity,
+        )
     if tokens == "position":
-        size = max(branching, leaf_capacity)
         levels = [(first_token + level * size, size) for level in range(codes.shape[1])]
         starts = np.asarray([start for start, _ in levels], np.int32)
         matrix = np.where(codes < 0, 0, codes + starts)
@@ -72,10 +108,16 @@ def hierarchical_kmeans(
         matrix,
         vocab_size=sum(levels[-1]),
         levels=levels,
+        documents=owner,
+        duplicates="refuse" if leaf == "number" else "share",
         scheme="hierarchical_kmeans",
         meta={
-            "branching": branching,
+            "branching": branching if isinstance(branching, int) else list(branching),
             "leaf_capacity": leaf_capacity,
+            "leaf": leaf,
+            "clusters": clusters,
+            "most_docids": most_docids,
+            "margin": margin,
             "seed": seed,
             "tokens": tokens,
             "first_token": first_token,
@@ -85,17 +127,13 @@ def hierarchical_kmeans(
     )
 
 
-def _with_leaf_place(paths: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Paths with one more code: the number of the document among those of its leaf, in document order."""
-    n, depth = paths.shape
-    codes = np.concatenate([paths, np.full((n, 1), -1, np.int32)], axis=1)
-    order = np.lexsort([np.arange(n), *paths.T[::-1]])
-    new_leaf = np.ones(n, bool)
-    new_leaf[1:] = (paths[order[1:]] != paths[order[:-1]]).any(axis=1)
-    starts = np.flatnonzero(new_leaf)
-    place = np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))
-    codes[order, lengths[order]] = place
-    return codes
+def _place_in_leaf(leaf_of: Int[np.ndarray, " entries"]) -> Int[np.ndarray, " entries"]:
+    """The number of each entry among those of its leaf, in their order."""
+    order = np.argsort(leaf_of, kind="stable")
+    starts = np.flatnonzero(np.diff(leaf_of[order], prepend=-1))
+    place = np.empty(len(leaf_of), np.int32)
+    place[order] = np.arange(len(leaf_of)) - np.repeat(starts, np.diff(np.append(starts, len(leaf_of))))
+    return place
 
 
 def _node_tokens(codes: np.ndarray, first_token: int) -> tuple[np.ndarray, list[tuple[int, int]]]:

@@ -86,3 +86,66 @@ def test_large_nodes_are_clustered_too():
 def test_refuses(settings, words):
     with pytest.raises(InputError, match=words):
         cluster_hierarchically(np.zeros((5, 2)), **settings)
+
+
+def test_every_document_is_under_the_nearest_mean_at_each_level():
+    """Among the clusters of its parent; Lloyd's algorithm has come to rest on so few points."""
+    points = np.random.default_rng(4).normal(size=(250, 8)).astype(np.float32)
+    tree = cluster_hierarchically(points, branching=4, leaf_capacity=10, iterations=200)
+    for level in range(tree.paths.shape[1]):
+        for parent in {tuple(path) for path in tree.paths[tree.lengths > level, :level].tolist()}:
+            under = np.flatnonzero((tree.paths[:, :level] == parent).all(axis=1) & (tree.lengths > level))
+            child = tree.paths[under, level]
+            means = np.stack([points[under[child == c]].mean(axis=0) for c in range(child.max() + 1)])
+            distances = ((points[under, None] - means) ** 2).sum(axis=-1)
+            nearest = distances.min(axis=1)
+            own = distances[np.arange(len(under)), child]
+            assert (own <= nearest * 1.0001).all(), (level, parent)
+
+
+def test_each_level_may_branch_otherwise():
+    points = np.random.default_rng(0).normal(size=(250, 8))
+    tree = cluster_hierarchically(points, branching=[8, 2, 3], leaf_capacity=3)
+    groups = leaves(tree)
+    widest = {}
+    for path in groups:
+        for depth, code in enumerate(path):
+            widest[depth] = max(widest.get(depth, 0), code + 1)
+    assert (widest[0], widest[1]) == (8, 2) and {widest[depth] for depth in range(2, len(widest))} <= {2, 3}
+    assert widest[2] == 3 and max(map(len, groups.values())) <= 3
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 17, 40, 100])
+def test_a_budget_of_leaves_goes_to_the_largest_nodes(budget):
+    points = np.random.default_rng(0).normal(size=(250, 8))
+    tree = cluster_hierarchically(points, branching=4, leaf_capacity=2, max_leaves=budget)
+    groups = leaves(tree)
+    assert len(groups) == budget  # of a tree that would have more
+    for depth in range(1, tree.paths.shape[1]):
+        nodes = {}
+        for path, group in groups.items():
+            if len(path) >= depth:
+                nodes[path[:depth]] = nodes.get(path[:depth], 0) + len(group)
+        split = [size for node, size in nodes.items() if node not in groups]
+        whole = [size for node, size in nodes.items() if node in groups]
+        assert not split or not whole or min(split) >= max(whole)
+
+
+def test_leaves_are_numbered_in_the_order_of_their_paths():
+    points = np.random.default_rng(0).normal(size=(60, 8))
+    tree = cluster_hierarchically(points, branching=4, leaf_capacity=2)
+    leaf, first = tree.leaves()
+    paths = sorted(map(tuple, np.unique(tree.paths, axis=0).tolist()))
+    assert [paths[number] for number in leaf] == [tuple(path) for path in tree.paths.tolist()]
+    assert [tuple(tree.paths[document].tolist()) for document in first] == paths
+
+
+@pytest.mark.parametrize("branching", [[], [4, 1]])
+def test_bad_branchings(branching):
+    with pytest.raises(InputError, match="two branches"):
+        cluster_hierarchically(np.ones((9, 2)), branching=branching)
+
+
+def test_a_budget_of_no_leaves():
+    with pytest.raises(InputError, match="max_leaves"):
+        cluster_hierarchically(np.ones((9, 2)), max_leaves=0)

@@ -2,7 +2,7 @@ import gin
 import numpy as np
 import pytest
 
-from gr_jax.clustering import cluster_hierarchically
+from gr_jax.clustering import cluster_hierarchically, nearby_clusters
 from gr_jax.docids import atomic, hierarchical_kmeans, naive_numeric, token_vectors
 from gr_jax.errors import InputError
 
@@ -48,6 +48,74 @@ def test_hierarchical_tokens_by_node_name_every_node_of_the_same_tree():
     assert len(set(names.values())) == len(names) == by_node.vocab_size - 2
     for level, (start, size) in enumerate(by_node.levels):
         assert {node for node, path in names.items() if len(path) == level + 1} == set(range(start, start + size))
+
+
+def test_coarse_clusters_share_their_docid():
+    points = embeddings()
+    docids = hierarchical_kmeans(points, branching=4, leaf_capacity=1, leaf="share", clusters=9)
+    tree = cluster_hierarchically(points, branching=4, leaf_capacity=1, max_leaves=9)
+    assert len(docids) == 9 and docids.num_documents == 120
+    docids.check()
+    for document in range(len(points)):
+        path = tree.paths[document, : tree.lengths[document]].tolist()
+        assert docids.name(docids.rows_of(document)[0]) == "-".join(map(str, path))
+    by_node = hierarchical_kmeans(points, branching=4, leaf_capacity=1, leaf="share", clusters=9, tokens="node")
+    assert [docids.documents_of(row).tolist() for row in range(9)] == [
+        by_node.documents_of(row).tolist() for row in range(9)
+    ]
+
+
+def test_a_budget_makes_leaves_that_need_more_numbers_than_planned():
+    docids = hierarchical_kmeans(embeddings(), branching=4, leaf_capacity=2, clusters=5)
+    assert len(docids) == 120 and docids.levels[0][1] > 4
+    docids.check()
+
+
+@pytest.mark.parametrize("tokens", ["position", "node"])
+@pytest.mark.parametrize("leaf", ["number", "share"])
+def test_documents_near_a_border_have_several_docids(leaf, tokens):
+    points = embeddings()
+    settings = {"branching": 4, "leaf_capacity": 20, "tokens": tokens, "leaf": leaf}
+    alone = hierarchical_kmeans(points, **settings)
+    several = hierarchical_kmeans(points, **settings, most_docids=3, margin=0.15)
+    several.check()
+    tree = cluster_hierarchically(points, branching=4, leaf_capacity=20)
+    cluster, first = tree.leaves()
+    documents, nearby = nearby_clusters(points, cluster, most=2, margin=0.15)
+    assert 0 < len(documents) < 240
+    wanted = {document: {int(cluster[document])} for document in range(120)}
+    for document, other in zip(documents.tolist(), nearby.tolist(), strict=True):
+        wanted[document].add(other)
+
+    def path_of(name: str) -> tuple[int, ...]:
+        codes = tuple(map(int, name.split("-")))
+        return codes[:-1] if leaf == "number" else codes
+
+    for document in range(120):
+        rows = several.rows_of(document)
+        assert len(rows) == len(wanted[document]) <= 3
+        if tokens == "position":
+            leaves = {tuple(tree.paths[first[number], : tree.lengths[first[number]]]) for number in wanted[document]}
+            assert {path_of(several.name(row)) for row in rows} == leaves
+            (own,) = alone.rows_of(document)
+            assert alone.name(own) in {several.name(row) for row in rows}  # extra documents come after a leaf's own
+    if leaf == "number":
+        assert np.diff(several.offsets).max() == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"leaf": "share", "leaf_capacity": 500}, "nothing to call it by"),
+        ({"leaf": "stop"}, "number, share"),
+        ({"most_docids": 0}, "most_docids"),
+        ({"most_docids": 2, "margin": -1.0}, "margin"),
+        ({"clusters": 0}, "at least one leaf"),
+    ],
+)
+def test_hierarchies_that_cannot_be(changes, words):
+    with pytest.raises(InputError, match=words):
+        hierarchical_kmeans(embeddings(), **{**SETTINGS, **changes})
 
 
 def test_duplicate_embeddings_beyond_a_leaf_get_docids_of_their_own():
