@@ -1,5 +1,7 @@
 import dataclasses
 import functools
+import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +12,11 @@ from hypothesis import strategies as st
 
 from gr_jax.constraints import fm_index_candidates
 from gr_jax.constraints.fm_index import FMIndex
+from gr_jax.corpus import read_beir
 from gr_jax.decoding import LogitScores, beam_search
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
+from gr_jax.text.vocabulary import ByteVocabulary
 from tests.constraints.ngram_reference import NGrams, padded
 from tests.decoding.table_decoder import Reference, TableDecoder
 
@@ -266,3 +270,26 @@ def test_large_vocabularies_and_many_symbols():
     state = index.find(ngrams)
     for ngram, counts in zip(ngrams, np.asarray(next_counts(index, state))[:, 0], strict=True):
         assert {token: counts[token] for token in np.flatnonzero(counts)} == dict(reference.following[ngram])
+
+
+def test_real_text_with_ranges_of_every_width(shared_data):
+    """The limits between the ways of finding candidates as they are: 200,000 bytes of real text."""
+    vocabulary = ByteVocabulary()
+    corpus = read_beir(shared_data / "nq_boolq_dev").corpus
+    rows = [vocabulary.encode(text) for text in itertools.islice(corpus.texts, 400)]
+    index = FMIndex.from_text(TokenText.of(rows, vocabulary.size))
+    text = [bytes(token - 3 for token in row) for row in rows]
+    ngrams = [b"", b"e", b" ", b"th", b" the", b"t", b"an", b"s ", b" of the", b"X", b"was born", b"qq"]
+    state = jax.tree.map(lambda x: x.reshape(1, -1), index.find([[byte + 3 for byte in ngram] for ngram in ngrams]))
+    widths = np.asarray(index.count(state))[0]
+    assert widths.max() > fm_index_candidates.READ and (widths > 1024).sum() > fm_index_candidates.FEW_WIDE
+    logits = np.random.default_rng(0).normal(size=(1, len(ngrams), vocabulary.size)).astype(np.float32)
+    candidates = jax.jit(lambda index, state, logits: index.candidates(state, LogitScores(logits), 6))
+    found = jax.tree.map(np.asarray, candidates(index, state, logits))
+    mask = np.asarray(allowed_tokens(index, state))[0]
+    for i, ngram in enumerate(ngrams):
+        after = re.compile(b"(?=" + re.escape(ngram) + b"(.))", re.DOTALL)
+        expected = np.unique([match[1][0] + 3 for row in text for match in after.finditer(row)]).astype(int)
+        np.testing.assert_array_equal(np.flatnonzero(mask[i]), expected)
+        best_first = expected[np.argsort(-logits[0, i, expected])][:6]
+        np.testing.assert_array_equal(found.token[0, i][found.valid[0, i]], best_first)
