@@ -150,7 +150,8 @@ class Trie:
         n = _flat_length(level, state.node.shape, k)
         if level.window is not None:
             children = trie_children.windowed(self, edges, level, steps.start)
-            log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos)
+            inside = sum(level.window) <= self.vocab_size
+            log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos, level.window if inside else None)
         elif n is None:
             children = trie_children.padded(self, edges, level)
             log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos)

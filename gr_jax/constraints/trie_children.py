@@ -127,15 +127,19 @@ def _allowed(trie: Trie, children: Children) -> Children:
 
 
 def score(
-    children: Children, edges: Edges, scores: Scores, eos_id: int | None
+    children: Children, edges: Edges, scores: Scores, eos_id: int | None, window: tuple[int, int] | None = None
 ) -> tuple[Float[Array, ...], Float[Array, "... 1"] | None]:
-    """Log-probabilities of children, and of EOS for each state, where docids can end with it."""
+    """Log-probabilities of children, and of EOS for each state, where docids can end with it.
+
+    Args:
+      window: (start, size), where the children are all tokens of it.
+    """
     eos = None
     if children.parent is None:
         token = children.token
         if eos_id is not None:
             token = jnp.concatenate([token, jnp.full((*edges.node.shape, 1), eos_id, token.dtype)], axis=-1)
-        log_prob = scores.at(token)
+        log_prob = _at_columns(scores, token, window)
         if scores.normalize == "constraint":
             valid = children.valid
             if eos_id is not None:
@@ -150,6 +154,16 @@ def score(
     if scores.normalize == "constraint":
         log_prob, eos = _normalize_flat(log_prob, children, eos, edges)
     return log_prob, eos
+
+
+def _at_columns(scores: Scores, token: Int[Array, "... width"], window: tuple[int, int] | None) -> Array:
+    """scores.at(token); the columns of a window are a slice, where scores can be sliced."""
+    if window is None or not hasattr(scores, "between"):
+        return scores.at(token)
+    log_prob = scores.between(*window)
+    if token.shape[-1] > window[1]:  # EOS, too
+        log_prob = jnp.concatenate([log_prob, scores.at(token[..., window[1] :])], axis=-1)
+    return log_prob
 
 
 def _normalize_flat(

@@ -94,6 +94,11 @@ class LogitScores:
         logits = _of_parents(self._logits, parent, tokens)
         return logits if self.normalize == "constraint" else logits - _of_parents(self.log_normalizer(), parent)
 
+    def between(self, start: int, size: int) -> Float[Array, "... size"]:
+        """Log-probabilities of the tokens start … start + size − 1 of the vocabulary: what `at` gives, sliced."""
+        logits = self._logits[..., start : start + size]
+        return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
         logits, tokens = top_k(self._logits[..., :below], n)
         return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
@@ -206,6 +211,21 @@ class TableScores:
         all logits read the table once and then compute, which is about 60 times cheaper an element than moving it."""
         vocab = self._table.shape[0]
         return tokens < vocab / 3 + states * vocab / 60
+
+    def between(self, start: int, size: int) -> Float[Array, "... size"]:
+        """Log-probabilities of the tokens start … start + size − 1 of the vocabulary: what `at` gives, sliced."""
+        logits, first = None, start
+        if self._block is not None:
+            (block_start, block_size), real = self._block
+            if real is None and isinstance(block_start, int):
+                if block_start <= start and start + size <= block_start + block_size:
+                    logits, first = self._block_logits, start - block_start
+        elif self.normalize == "vocabulary":
+            logits = self._logits
+        if logits is None:
+            return self.at(jnp.broadcast_to(start + jnp.arange(size), (*self._features.shape[:-1], size)))
+        logits = logits[..., first : first + size]
+        return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
         logits, tokens = top_k(self._logits[..., :below], n)
