@@ -13,16 +13,15 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int, UInt32
 
-from gr_jax.constraints import fm_index_arrays, fm_index_candidates, fm_index_files, fm_index_filter, wavelet_matrix
+from gr_jax.constraints import fm_index_arrays, fm_index_candidates, fm_index_files, fm_index_filter, fm_index_locate
 from gr_jax.constraints.base import Candidates, Scores
+from gr_jax.constraints.fm_index_locate import Occurrences
 from gr_jax.constraints.wavelet_matrix import WaveletMatrix
 from gr_jax.corpus.documents import Corpus
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.docids.spans import TokenText, token_text
 from gr_jax.errors import InputError
 from gr_jax.text.vocabulary import Vocabulary
-
-_READ_AT_ONCE = 64  # rows that `documents` locates
 
 
 class FMState(NamedTuple):
@@ -40,20 +39,6 @@ class FMState(NamedTuple):
     view: Int[Array, ...]
     depth: Int[Array, ...]
     ended: Bool[Array, ...]
-
-
-class Occurrences(NamedTuple):
-    """Where n-grams stand; −1 where there is none.
-
-    Attributes:
-      document: int32[...].
-      segment: int32[...], of the `TokenText`.
-      position: int32[...], of the n-gram's first token in the segment.
-    """
-
-    document: Int[Array, ...]
-    segment: Int[Array, ...]
-    position: Int[Array, ...]
 
 
 @jax.tree_util.register_dataclass
@@ -215,21 +200,21 @@ class FMIndex:
         Raises:
           InputError: no such view.
         """
-        view = jnp.full(batch, self.view_number(view or 0) if isinstance(view, str | None) else view, jnp.int32)
+        if view is None or isinstance(view, str | int):
+            view = self.view_number(0 if view is None else view)
+        view = jnp.broadcast_to(jnp.asarray(view, jnp.int32), batch)
         anchored, view = view >= len(self.view_names), view % len(self.view_names)
         low = self.view_rows[view]
         high = jnp.where(anchored, self.anchored_rows[view], self.view_rows[view + 1])
         state = FMState(low, high, view, jnp.zeros_like(view), jnp.zeros_like(view, bool))
         return jax.tree.map(lambda x: x[:, None], state)
 
-    def view_number(self, name: str | int) -> int:
+    def view_number(self, view: str | int) -> int:
         """What `initial_state` takes for a view's name."""
-        if isinstance(name, int):
-            return name
-        plain = name.removeprefix("^")
-        if plain not in self.view_names:
-            raise InputError("the index has no such view", f"Choose among {', '.join(self.view_names)}.", value=name)
-        return self.view_names.index(plain) + len(self.view_names) * name.startswith("^")
+        names = [*self.view_names, *(f"^{name}" for name in self.view_names)]
+        if view not in names and view not in range(len(names)):
+            raise InputError("the index has no such view", f"Choose among {', '.join(names)}.", value=view)
+        return names.index(view) if isinstance(view, str) else view
 
     def candidates(self, state: FMState, scores: Scores, k: int, steps: range | None = None) -> Candidates:
         """The k best of each state, best first; with EOS, that as the last column."""
@@ -302,7 +287,7 @@ class FMIndex:
 
         return lax.scan(write, self.initial_state(ngrams.shape[0], view), ngrams.T)[0]
 
-    def find(self, ngrams: Sequence[Sequence[int]], view: Any = None) -> FMState:
+    def find(self, ngrams: Sequence[Sequence[int]], view: str | int | None = None) -> FMState:
         """`walk` of lists of tokens, on the host; leaves [batch, 1]. `count` and `locate` take it from there."""
         # A length of a power of two lets n-grams of most lengths share one program.
         length = 1 << max(max(map(len, ngrams), default=1) - 1, 0).bit_length()
@@ -311,41 +296,14 @@ class FMIndex:
             row[: len(ngram)] = ngram
             if len(ngram) and not 0 <= min(ngram) <= max(ngram) < self.vocab_size:
                 raise InputError("an n-gram with a token out of the vocabulary", "Correct it.", value=list(ngram))
-        if isinstance(view, str):
-            view = self.view_number(view)
-        return _walk(self, rows, np.full(len(ngrams), 0 if view is None else view, np.int32))
+        number = self.view_number(0 if view is None else view)
+        return _walk(self, rows, np.full(len(ngrams), number, np.int32))
 
     def locate(self, state: FMState, limit: int) -> Occurrences:
-        """The first `limit` occurrences of each n-gram, by what stands before them; leaves [..., limit]."""
+        """The first `limit` occurrences of each n-gram, by what stands before them; leaves [..., limit]. Those in
+        documents that are not allowed are left blank."""
         row = state.low[..., None] + jnp.arange(limit, dtype=jnp.int32)  # --> [..., limit]
-        return self.locate_rows(row, row < state.high[..., None], state.depth[..., None])
-
-    def locate_rows(self, row: Int[Array, ...], valid: Bool[Array, ...], depth: Int[Array, ...]) -> Occurrences:
-        """Documents and places of rows of n-grams of `depth` tokens; −1 where not valid."""
-        rows = self.bwt.shape[0] - fm_index_arrays.NARROW
-        row = jnp.where(valid, row, 0)
-        view = jnp.searchsorted(self.view_rows, row, side="right").astype(jnp.int32) - 1
-
-        def is_marked(row):
-            return wavelet_matrix.has(self.marks, row)
-
-        def on(carry):
-            row, steps, found = carry
-            symbol = self.bwt[row].astype(jnp.int32)
-            after = self.wavelet.follow(symbol, row, row)[0] + self.first[view, symbol]
-            row = jnp.where(found, row, jnp.clip(after, 0, rows - 1))
-            return row, steps + ~found, found | is_marked(row)
-
-        start = row, jnp.zeros_like(row), is_marked(row) | ~valid
-        row, steps, _ = lax.while_loop(lambda carry: ~jnp.all(carry[2]), on, start)
-        sample = jnp.clip(wavelet_matrix.rank(self.marks, row), 0, self.samples.shape[0] - 1)
-        last = self.samples[sample] - steps  # position of the n-gram's last token
-        # The empty n-gram may stand on the separator before its segment.
-        segment = jnp.searchsorted(self.segment_starts, last + (depth == 0), side="right").astype(jnp.int32) - 1
-        segment = jnp.clip(segment, 0, self.segment_starts.shape[0] - 1)
-        position = last - self.segment_starts[segment] - depth + 1
-        found = self.segment_documents[segment], self.segment_numbers[segment], position
-        return Occurrences(*(jnp.where(valid, x, -1) for x in found))
+        return fm_index_locate.locate(self, row, row < state.high[..., None], state.depth[..., None])
 
     def documents(self, state: FMState, limit: int) -> tuple[Int[Array, "... limit"], Int[Array, ...]]:
         """The first `limit` documents that have each n-gram, in the order of `locate`, −1 where there are fewer; and
@@ -353,32 +311,7 @@ class FMIndex:
 
         Occurrences are read until so many documents are found; `count` says how many occurrences there are.
         """
-        flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), state) if state.low.ndim > 1 else state
-        low, width = flat.low[..., None], (flat.high - flat.low)[..., None]  # --> [batch, beam, 1]
-        column = jnp.arange(_READ_AT_ONCE, dtype=jnp.int32)
-
-        def read_on(carry):
-            first, found, number = carry
-            row = low + first + column  # --> [batch, beam, _READ_AT_ONCE]
-            valid = first + column < width
-            if self.filter is not None:
-                row = jnp.where(valid, row, 0)
-                valid &= fm_index_filter.is_allowed(self.filter, row)
-            document = self.locate_rows(row, valid, flat.depth[..., None]).document
-            earlier = (document[..., :, None] == document[..., None, :]) & (column[:, None] > column)
-            new = valid & ~earlier.any(-1) & ~(document[..., :, None] == found[..., None, :]).any(-1)
-            place = number[..., None] + jnp.cumsum(new, axis=-1) - 1
-            place = jnp.where(new & (place <= limit), place, limit + 1)  # what is out of range is dropped
-            found = _put(found, place, document)
-            return first + _READ_AT_ONCE, found, jnp.minimum(number + jnp.sum(new, axis=-1), limit + 1)
-
-        def goes_on(carry):
-            first, _, number = carry
-            return jnp.any((first < width[..., 0]) & (number <= limit))
-
-        nothing = jnp.full((*flat.low.shape, limit + 1), -1, jnp.int32)
-        _, found, number = lax.while_loop(goes_on, read_on, (jnp.int32(0), nothing, jnp.zeros_like(flat.low)))
-        return found[..., :limit].reshape(*state.low.shape, limit), number.reshape(state.low.shape)
+        return fm_index_locate.documents(self, state, limit)
 
     def restrict(self, allowed: Bool[Array, "batch docs"]) -> FMIndex:
         """See `Constraint.restrict`: exact, for n-grams of every frequency. States of the restricted index must lead
@@ -402,11 +335,3 @@ class FMIndex:
 
 
 _walk = jax.jit(FMIndex.walk)
-
-
-def _put(found: Int[Array, "... limit_plus_1"], place: Array, document: Array) -> Int[Array, "... limit_plus_1"]:
-    """found[..., place] = document, where there is such a place."""
-    flat = found.reshape(-1, found.shape[-1])
-    rows = jnp.arange(flat.shape[0])[:, None]
-    place, document = (x.reshape(flat.shape[0], -1) for x in (place, document))
-    return flat.at[rows, place].set(document, mode="drop").reshape(found.shape)

@@ -125,7 +125,8 @@ def _of_many(index: FMIndex, state: FMState, is_wide: Array, scores: Scores, k: 
 
     def collect_one(carry: tuple[Bool[Array, "batch beam"], Best]):
         is_open, best = carry
-        chosen = jnp.argmax(is_open, axis=1).astype(jnp.int32)  # --> [batch]
+        # Widest first: queries that are done together then have about equally much to do.
+        chosen = jnp.argmax(jnp.where(is_open, state.high - state.low, -1), axis=1).astype(jnp.int32)  # --> [batch]
         found, _ = _of_all(index, state, scores, k, chosen)
         is_chosen = is_open & (jnp.arange(is_open.shape[1]) == chosen[:, None])
         return is_open & ~is_chosen, _replace(best, jax.tree.map(lambda x: x[:, None], found), is_chosen)

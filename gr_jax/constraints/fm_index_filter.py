@@ -14,16 +14,20 @@ Filter = UInt32[Array, "batch blocks words_and_count"]  # of the bits of all row
 
 @jax.jit
 def make_filter(row_documents: Int[Array, " rows"], allowed: Bool[Array, "batch docs"]) -> Filter:
-    """Reads the document of every row once for each query."""
+    """Reads the document of every row, one query at a time."""
     rows = row_documents.shape[0]
     blocks = rows // BITS + 1
     documents = jnp.pad(row_documents, (0, blocks * BITS - rows), constant_values=-1)
-    bits = allowed[:, jnp.maximum(documents, 0)] & (documents >= 0)  # --> [batch, blocks * BITS]
-    bits = bits.reshape(-1, blocks, WORDS, 32).astype(jnp.uint32)
-    words = jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)  # --> [batch, blocks, WORDS]
-    ones = jnp.sum(jax.lax.population_count(words), axis=-1, dtype=jnp.uint32)
-    before = jnp.cumsum(ones, axis=-1, dtype=jnp.uint32) - ones
-    return jnp.concatenate([before[..., None], words], axis=-1)
+
+    def of_query(allowed: Bool[Array, " docs"]) -> UInt32[Array, "blocks words_and_count"]:
+        bits = allowed[jnp.maximum(documents, 0)] & (documents >= 0)  # --> [blocks * BITS]
+        bits = bits.reshape(blocks, WORDS, 32).astype(jnp.uint32)
+        words = jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)  # --> [blocks, WORDS]
+        ones = jnp.sum(jax.lax.population_count(words), axis=-1, dtype=jnp.uint32)
+        before = jnp.cumsum(ones, dtype=jnp.uint32) - ones
+        return jnp.concatenate([before[:, None], words], axis=-1)
+
+    return jax.lax.map(of_query, allowed)
 
 
 def rank(filter: Filter, row: Int[Array, "batch ..."]) -> Int[Array, "batch ..."]:

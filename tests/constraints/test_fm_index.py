@@ -167,9 +167,11 @@ def test_documents_of_ngrams(seed, filtered):
     ngrams = NGrams(text, 0, LONGEST).ngrams(LONGEST)[:256]
     state = states_of(index, ngrams)
     found, number = jax.tree.map(lambda x: np.asarray(x)[0], documents(index, state))
+    located = jax.tree.map(lambda x: np.asarray(x)[0], locate(index, state))
     mask, counts = np.asarray(allowed_tokens(index, state))[0], np.asarray(index.count(state))[0]
     for i, ngram in enumerate(ngrams):
         having = {document for document, _, _ in reference.places.get(ngram, ())}
+        assert set(located.document[i].tolist()) - {-1} <= having
         listed = found[i][found[i] >= 0].tolist()
         assert set(listed) <= having and len(set(listed)) == len(listed) == min(3, len(having)), ngram
         assert number[i] == min(4, len(having))
@@ -258,6 +260,10 @@ def test_views_by_name():
     assert index.count(index.find([[2], [1]], "body")).tolist() == [[1], [0]]
     with pytest.raises(InputError, match="no such view.*title, body"):
         index.initial_state(1, "abstract")
+    with pytest.raises(InputError, match="no such view.*got 4"):
+        index.initial_state(1, 4)
+    rows = index.initial_state(3, jnp.array([1, 0, 3]))
+    assert index.count(rows).tolist() == [[4], [3], [1]]
 
 
 def test_large_vocabularies_and_many_symbols():
