@@ -44,8 +44,13 @@ class BitSet:
         packed = np.packbits(members, bitorder="little")
         words = np.zeros(len(members) // WORD + 1, "<u4")
         words.view(np.uint8)[: len(packed)] = packed
+        return cls.of_words(words)
+
+    @classmethod
+    def of_words(cls, words: UInt32[np.ndarray, " words"]) -> BitSet:
+        """From words on the host, which may be mapped."""
         counts = np.bitwise_count(words).astype(np.int32)
-        return cls(words, np.cumsum(counts, dtype=np.int32) - counts)
+        return cls(jax.device_put(words), jnp.asarray(np.cumsum(counts, dtype=np.int32) - counts))
 
     def has(self, index: Int[Array, ...]) -> Bool[Array, ...]:
         """Whether numbers are members."""

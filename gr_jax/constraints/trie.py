@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from gr_jax.constraints import trie_arrays, trie_children
+from gr_jax.constraints import trie_arrays, trie_children, trie_files
 from gr_jax.constraints.base import Candidates, Scores
 from gr_jax.constraints.bits import BitSet
 from gr_jax.constraints.trie_arrays import END, ChildMasks, Level, TrieArrays
@@ -101,7 +102,7 @@ class Trie:
         """From arrays on the host, which are checked already."""
         return cls(
             edge_tokens=jnp.asarray(arrays.edge_tokens),
-            parents=jax.tree.map(jnp.asarray, BitSet.of_numpy(arrays.has_children)),
+            parents=BitSet.of_numpy(arrays.has_children),
             edge_offsets=jnp.asarray(arrays.edge_offsets),
             masks=jax.tree.map(jnp.asarray, arrays.masks),
             leaf_rows=jnp.asarray(arrays.leaf_rows),
@@ -112,6 +113,25 @@ class Trie:
             levels=arrays.levels,
             **static,
         )
+
+    def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "") -> None:
+        """Writes a folder of plain arrays (see `gr_jax.storage`). A filter belongs to queries and is not written."""
+        trie_files.save(self, folder, corpus=corpus, made_from=made_from)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, mmap: bool = False, vocab_size: int | None = None) -> Trie:
+        """Reads what `save` wrote, checksums and contents verified.
+
+        Args:
+          folder: the folder.
+          mmap: map the arrays instead of reading them; on CPU they then stay in the file's pages.
+          vocab_size: of the model, where it is to be compared.
+
+        Raises:
+          InputError: the folder is not there, truncated, altered, of another kind; its contents are no trie, or one
+            over another vocabulary.
+        """
+        return cls(**trie_files.load(folder, mmap=mmap, vocab_size=vocab_size))
 
     @property
     def max_len(self) -> int:

@@ -74,7 +74,9 @@ def padded(trie: Trie, edges: Edges, level: Level) -> Children:
 def windowed(trie: Trie, edges: Edges, level: Level, depth: int) -> Children:
     """A column for each token of the level's window. Nothing is gathered here but masks, and next nodes are computed
     where the compiler is asked for them: those of the tokens that are chosen."""
-    masks, (start, size) = trie.masks[depth], level.window
+    masks = trie.masks[depth]
+    assert masks is not None and level.window is not None
+    start, size = level.window
     row = edges.rank - sum(above.parents for above in trie.levels[:depth])
     row = jnp.clip(row, 0, level.parents - 1)
     shape = (*edges.node.shape, size)
