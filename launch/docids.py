@@ -1,0 +1,62 @@
+"""Describes docids and draws their tree: `python -m launch.docids --index=DIR --picture=tree.svg`."""
+
+from __future__ import annotations
+
+import pathlib
+
+from absl import flags
+
+from gr_jax import docids as docids_lib
+from gr_jax import storage
+from gr_jax.errors import InputError
+from launch import program
+
+# Where docids lie in an index, in a recipe's docids stage, and in a retriever.
+_PLACES = ("", "docids", "retriever/docids", "index/retriever/docids")
+
+
+def main() -> None:
+    folder = pathlib.Path(flags.FLAGS.index)
+    docids = docids_lib.Docids.load(find_docids(folder))
+    print(docids_lib.describe(docids_lib.statistics(docids)))
+    if flags.FLAGS.picture:
+        path = pathlib.Path(flags.FLAGS.picture)
+        storage.write_bytes(path, draw(docids, path, flags.FLAGS.levels))
+        print(f"Picture: {path}")
+
+
+def find_docids(folder: pathlib.Path) -> pathlib.Path:
+    """The folder of the docids in an index, a run, a stage or a folder of docids.
+
+    Raises:
+      InputError: there are none.
+    """
+    for place in _PLACES:
+        if (folder / place / "manifest.json").is_file():
+            if storage.read_folder(folder / place, verify=False).kind == docids_lib.docids.KIND:
+                return folder / place
+    raise InputError(
+        "there are no docids here", "Name an index, a recipe's MODEL_DIR or a folder of docids.", file=folder
+    )
+
+
+def draw(docids: docids_lib.Docids, path: pathlib.Path, levels: int) -> bytes:
+    """The picture in the format of the file's name.
+
+    Raises:
+      InputError: neither .png nor .svg, or matplotlib is not installed.
+    """
+    if path.suffix not in (".png", ".svg"):
+        raise InputError("a picture of an unknown format", "End its name in .png or .svg.", value=str(path))
+    from gr_jax.evaluation import plots
+    from gr_jax.evaluation.docid_plots import docid_tree
+
+    figure = docid_tree(docids, levels=levels)
+    return plots.to_png(figure) if path.suffix == ".png" else plots.to_svg(figure)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("index", None, "Folder of an index, of a recipe's run, or of docids.", required=True)
+    flags.DEFINE_string("picture", "", "PNG or SVG file to write.")
+    flags.DEFINE_integer("levels", 6, "Levels of the tree to draw.", lower_bound=1)
+    program.run(main)

@@ -1,0 +1,49 @@
+"""`python -m launch.docids`: what it finds, prints and draws."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gr_jax import docids as docids_lib
+from gr_jax.errors import InputError
+from launch.docids import draw, find_docids
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def docids() -> docids_lib.Docids:
+    points = np.random.default_rng(0).normal(size=(60, 4))
+    return docids_lib.hierarchical_kmeans(points, branching=3, leaf_capacity=5)
+
+
+def test_describes_and_draws(docids, tmp_path):
+    docids.save(tmp_path / "run" / "index" / "retriever" / "docids")
+    said = subprocess.run(
+        [sys.executable, "-m", "launch.docids", f"--index={tmp_path / 'run'}", f"--picture={tmp_path / 'tree.svg'}"],
+        cwd=CHECKOUT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said == f"{docids_lib.describe(docids_lib.statistics(docids))}\nPicture: {tmp_path / 'tree.svg'}\n"
+    assert (tmp_path / "tree.svg").read_bytes() == draw(docids, pathlib.Path("other.svg"), 6)
+    assert draw(docids, pathlib.Path("tree.png"), 2)[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("place", ["", "docids", "retriever/docids", "index/retriever/docids"])
+def test_finds_docids(docids, tmp_path, place):
+    docids.save(tmp_path / "it" / place)
+    assert find_docids(tmp_path / "it") == tmp_path / "it" / place
+
+
+def test_what_it_cannot_do(docids, tmp_path):
+    with pytest.raises(InputError, match="no docids"):
+        find_docids(tmp_path)
+    with pytest.raises(InputError, match="unknown format.*tree.gif.*png or .svg"):
+        draw(docids, tmp_path / "tree.gif", 6)
