@@ -228,7 +228,7 @@ def _measure_steps(queries: int) -> dict[str, float]:
         "ms/step": 1e3 * statistics.median(deep),
         "ms/step, 90%": 1e3 * float(np.quantile(deep, 0.9)),
         "ms/step from random places": 1e3 * statistics.median(anywhere),
-        "… at depth 2": 1e3 * statistics.median(anywhere[::5]),
+        "ms/step from random bigrams": 1e3 * statistics.median(anywhere[::5]),
         "first step ms": 1e3 * statistics.median(seconds[0]),
         "second step ms": 1e3 * statistics.median(seconds[1]),
         "widest range, median": statistics.median(widest),

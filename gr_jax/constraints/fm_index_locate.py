@@ -32,8 +32,8 @@ class Occurrences(NamedTuple):
 
 
 def locate(index: FMIndex, row: Int[Array, ...], valid: Bool[Array, ...], depth: Int[Array, ...]) -> Occurrences:
-    """What rows of n-grams of `depth` tokens stand for; −1 where they are not valid or not allowed. From each row a walk
-    goes on through the text until it meets a sample."""
+    """What rows of n-grams of `depth` tokens stand for; −1 where they are not valid or not allowed. From each row a
+    walk goes on through the text until it meets a sample."""
     row = jnp.where(valid, row, 0)
     if index.filter is not None:
         valid &= fm_index_filter.is_allowed(index.filter, row)

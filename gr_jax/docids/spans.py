@@ -7,18 +7,25 @@ built from.
 from __future__ import annotations
 
 import dataclasses
+import os
+import pathlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Int32, Int64
 
 from gr_jax import progress as progress_lib
+from gr_jax import storage
 from gr_jax.corpus.documents import Corpus
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
 from gr_jax.text.vocabulary import Vocabulary
 
 PARTS = ("title", "body", "pseudo_query")
+KIND = "token_text"
+_COLUMNS = ("tokens", "offsets", "documents", "views")
+_META = ("view_names", "num_documents", "vocab_size", "corpus", "vocabulary")
 _TEXTS_AT_A_TIME = 4096
 
 
@@ -112,6 +119,31 @@ class TokenText:
                 raise InputError(f"a {name} out of range", f"Give {name}s from 0 to {limit - 1}.", value=int(wrong))
         if len(set(self.view_names)) != len(self.view_names) or not self.view_names:
             raise InputError("views need different names", "Name each view once.", value=self.view_names)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes an artefact of kind "token_text"."""
+        meta = {name: getattr(self, name) for name in _META}
+        with storage.write_folder(folder, KIND, corpus=self.corpus, meta=meta) as new:
+            for name in _COLUMNS:
+                np.save(new / f"{name}.npy", getattr(self, name))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, verify: bool = True) -> TokenText:
+        """Memory-maps what `save` wrote.
+
+        Raises:
+          InputError: `folder` holds no token text, or a truncated or altered one.
+        """
+        manifest = storage.read_folder(folder, KIND, verify=verify)
+        folder = pathlib.Path(folder)
+        fields: dict[str, Any] = {name: manifest.meta[name] for name in _META}
+        fields |= {name: storage.load_array(folder / f"{name}.npy", mmap=True) for name in _COLUMNS}
+        text = cls(**{**fields, "view_names": tuple(fields["view_names"])})
+        try:
+            text.check()
+        except InputError as error:
+            raise InputError(f"columns that do not fit: {error.problem}", "Make it again.", file=folder) from error
+        return text
 
 
 def token_text(

@@ -9,8 +9,7 @@ from gr_jax import storage
 from gr_jax.constraints.fm_index import FMIndex
 from gr_jax.corpus import Corpus
 from gr_jax.corpus.documents import Document
-from gr_jax.docids.pseudo_queries import pseudo_queries
-from gr_jax.docids.spans import TokenText, token_text
+from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
 from gr_jax.text.vocabulary import ByteVocabulary
 
@@ -114,23 +113,10 @@ def test_other_folders_are_refused(tmp_path):
         FMIndex.load(tmp_path / "nothing")
 
 
-def test_text_of_a_corpus(corpus):
+def test_an_index_of_a_corpus(corpus):
     vocabulary = ByteVocabulary()
-    queries = pseudo_queries(corpus, kinds={"span": 2})
-    text = token_text(corpus, vocabulary, views=("title", "title+body", "pseudo_query"), pseudo_queries=queries)
-    segments = [
-        (text.view_names[view], int(document), vocabulary.decode(text.tokens[a:b]))
-        for view, document, a, b in zip(text.views, text.documents, text.offsets, text.offsets[1:], strict=False)
-    ]
-    titles, bodies = list(corpus.titles), list(corpus.texts)
-    assert segments == [
-        *(("title", i, title) for i, title in enumerate(titles)),
-        *(("title+body", i, title) for i, title in enumerate(titles)),
-        *(("title+body", i, body) for i, body in enumerate(bodies)),
-        *(("pseudo_query", int(d), query) for d, query in zip(queries.documents, queries.texts, strict=True)),
-    ]
-    assert text.corpus == corpus.fingerprint and text.vocabulary == vocabulary.fingerprint
-    index = FMIndex.from_text(text)
+    bodies = list(corpus.texts)
+    index = FMIndex.from_corpus(corpus, vocabulary, views=("title", "title+body"))
     state = index.find([vocabulary.encode("document 3")], "title+body")
     found = index.locate(state, 2)
     assert (found.document[0, 0].tolist(), found.segment[0, 0].tolist()) == ([3, -1], [15, -1])
@@ -138,40 +124,10 @@ def test_text_of_a_corpus(corpus):
     assert index.count(index.find([vocabulary.encode("Title")], "title"))[0, 0] == 6
 
 
-@pytest.mark.parametrize(
-    "views, queries, problem",
-    [
-        (("title", "abstract"), None, "no such view"),
-        (("pseudo_query",), None, "no pseudo-queries"),
-        (("title", "title"), None, "different names"),
-    ],
-)
-def test_views_that_cannot_be_made_are_refused(corpus, views, queries, problem):
-    with pytest.raises(InputError, match=problem):
-        FMIndex.from_corpus(corpus, ByteVocabulary(), views=views, pseudo_queries=queries)
-
-
-def test_pseudo_queries_of_another_corpus_are_refused(corpus):
-    other = pseudo_queries(Corpus.from_documents([Document("x", "", "Another text of a few words.")]))
-    with pytest.raises(InputError, match="another corpus"):
-        token_text(corpus, ByteVocabulary(), views=("pseudo_query",), pseudo_queries=other)
-
-
-@pytest.mark.parametrize(
-    "segments, settings, problem",
-    [
-        ([[1, 9]], {}, "token out of range.*got 9"),
-        ([[1, -1]], {}, "token out of range.*got -1"),
-        ([[1]], {"documents": [3], "num_documents": 2}, "document out of range"),
-        ([[1]], {"views": [1]}, "view out of range"),
-        ([[1], [2]], {"documents": [0]}, "2 segments with 1 documents"),
-        ([[], []], {}, "no tokens"),
-        ([], {}, "no tokens"),
-    ],
-)
-def test_text_that_is_wrong_is_refused(segments, settings, problem):
-    with pytest.raises(InputError, match=problem):
-        FMIndex.from_text(TokenText.of(segments, 9, **settings))
+@pytest.mark.parametrize("segments", [[], [[], []]])
+def test_no_tokens_are_refused(segments):
+    with pytest.raises(InputError, match="no tokens"):
+        FMIndex.from_text(TokenText.of(segments, 9))
 
 
 @pytest.mark.parametrize(
