@@ -15,6 +15,7 @@ look at every allowed token, all others change only the scores that someone asks
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -101,6 +102,12 @@ class Processed:
         self._scores, self._written, self._change, self._given_rows = scores, written, change, rows
         self._keeps_order = keeps_order
 
+    def __copy__(self) -> Processed:
+        """What a copy caches stays with it, as in the scores below: it may be used in a branch of `lax.cond`."""
+        new = object.__new__(Processed)
+        new.__dict__ = {**self.__dict__, "_scores": copy.copy(self._scores), "_written": copy.copy(self._written)}
+        return new
+
     @functools.cached_property
     def _rows(self) -> tuple[Array, ...]:
         return self._given_rows() if callable(self._given_rows) else self._given_rows
@@ -112,6 +119,11 @@ class Processed:
         values = self._scores.at_parents(parent, tokens)[..., None]  # --> [batch, n, 1]
         rows = (jnp.take_along_axis(row, parent[..., None], axis=1) for row in self._rows)
         return self._change(values, tokens[..., None], *rows)[..., 0]
+
+    def between(self, start: int, size: int) -> Float[Array, "... size"]:
+        """What `at` gives of the tokens start … start + size − 1; see `LogitScores.between`."""
+        values, tokens = _between(self._scores, self._written, start, size)
+        return self._change(values, tokens, *self._rows)
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
         if self._keeps_order:
@@ -128,8 +140,13 @@ class Processed:
 
 def every_score(scores: Scores, written: Written, below: int | None = None) -> Float[Array, "batch beam vocab"]:
     """Scores of the whole vocabulary, or of the tokens below `below`."""
-    size = written.vocab_size if below is None else below
-    return scores.at(jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*written.sequences.shape[:2], size)))
+    return _between(scores, written, 0, written.vocab_size if below is None else below)[0]
+
+
+def _between(scores: Scores, written: Written, start: int, size: int) -> tuple[Array, Array]:
+    """Scores of the tokens start … start + size − 1 and these tokens, [batch, beam, size]; sliced where that works."""
+    tokens = jnp.broadcast_to(start + jnp.arange(size, dtype=jnp.int32), (*written.sequences.shape[:2], size))
+    return (scores.between(start, size) if hasattr(scores, "between") else scores.at(tokens)), tokens
 
 
 def allowed_scores(scores: Scores, written: Written) -> Float[Array, "batch beam vocab"]:

@@ -5,10 +5,11 @@ import pytest
 
 from gr_jax.constraints import Everything, Trie
 from gr_jax.constraints.base import normalize_over
-from gr_jax.decoding import LogitScores, processors
+from gr_jax.decoding import LogitScores, beam_search, processors
 from gr_jax.decoding.processors import Written, process
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
+from tests.decoding.table_decoder import Reference, TableDecoder, exhaustive
 
 BATCH, BEAM, VOCAB, LENGTH, STEP = 2, 3, 11, 9, 6
 EOS = 1
@@ -108,6 +109,7 @@ def test_every_way_to_ask_gives_the_same(case, chain, normalize):
     assert (below < 5).all()
     parent = np.array([[2, 0, 0, 1], [1, 1, 2, 0]])
     token = np.array([[3, 3, 10, 1], [2, 4, 2, 5]])
+    np.testing.assert_allclose(scores.between(2, 6), whole[..., 2:8], atol=1e-6)
     np.testing.assert_allclose(
         scores.at_parents(jnp.asarray(parent), jnp.asarray(token)), whole[np.arange(BATCH)[:, None], parent, token]
     )
@@ -178,6 +180,61 @@ def test_traced_steps_and_settings(case):
         expected = every(process(chain(scale), LogitScores(jnp.asarray(logits)), written(sequences, step=step)))
         np.testing.assert_allclose(run(jnp.int32(step), chain(scale)), expected, atol=1e-5)
     assert run._cache_size() == 1
+
+
+def test_beam_search_with_processors():
+    """Beams as wide as the tree find the best of all sequences under the processed scores."""
+    sequences = [[2, 3, 4], [2, 3, 5], [2, 5, 2], [4, 4, 4], [4, 3, 2], [5, 2, 3], [5, 5, 5]]
+    docids = Docids.build(sequences, vocab_size=VOCAB)
+    decoder = TableDecoder.random(1, VOCAB, 3)
+    queries = np.random.default_rng(1).normal(size=(2, 8))
+    chain = (
+        processors.Temperature(0.5),
+        processors.TokenBias.of({3: -1.0}, VOCAB),
+        processors.RepetitionPenalty(1.5),
+        processors.NoRepeatNgram(2),
+    )
+    cache = decoder.init_cache(queries, 8, 3)
+    for normalize in ("vocabulary", "constraint"):
+        beams = beam_search(
+            decoder, cache, Trie.from_docids(docids), beams=8, max_len=3, normalize=normalize, processors=chain
+        )
+        for query in range(2):
+            reference = _ProcessedReference(decoder, queries[query], normalize, docids)
+            expected = [item for item in exhaustive(reference, sequences) if np.isfinite(item[0])]
+            valid = np.asarray(beams.valid[query])
+            assert [tuple(s) for s in np.asarray(beams.sequences[query])[valid].tolist()] == [s for _, s in expected]
+            np.testing.assert_allclose(np.asarray(beams.scores[query])[valid], [s for s, _ in expected], atol=1e-4)
+            assert len(expected) == 5  # all but [4, 4, 4] and [5, 5, 5], which repeat a pair
+
+
+class _ProcessedReference(Reference):
+    """The chain of the test above, by its definition."""
+
+    def __init__(self, decoder, query, normalize, docids):
+        super().__init__(decoder, query, "vocabulary", [docids.target(row) for row in range(len(docids))])
+        self.constrained = normalize == "constraint"
+
+    def next(self, prefix):
+        scores = super().next(prefix)
+        if self.constrained:
+            # Logits differ from log-probabilities by a constant, which the penalty does not ignore: undo it.
+            fed = (0, *prefix)
+            total = self.query + sum(self.embeddings[token] * self.places[i] for i, token in enumerate(fed))
+            logits = self.table @ np.tanh(total)
+            scores = {token: logits[token] for token in scores}
+        pairs = set(zip(prefix, prefix[1:], strict=False))
+        for token in scores:
+            value = scores[token] / 0.5 - (token == 3)
+            if token in prefix:
+                value = value * 1.5 if value < 0 else value / 1.5
+            if prefix and (prefix[-1], token) in pairs:
+                value = -np.inf
+            scores[token] = value
+        if self.constrained and scores:
+            total = np.logaddexp.reduce(list(scores.values()))
+            scores = {token: value - total if np.isfinite(total) else -np.inf for token, value in scores.items()}
+        return scores
 
 
 def test_a_state_whose_every_token_is_forbidden_has_no_candidates():

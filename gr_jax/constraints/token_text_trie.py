@@ -1,0 +1,220 @@
+"""The trie of texts whose tokens can be written in several ways."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax.constraints.base import Candidates, Scores, normalize_over
+from gr_jax.constraints.trie import Trie, TrieState
+from gr_jax.docids.docids import Docids
+from gr_jax.errors import InputError
+
+UNUSED = -1  # a decoder id that writes no text
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TokenTextTrie:
+    """Allows exactly the texts of a set, each token of which may be written with any of its decoder ids.
+
+    A decoder whose vocabulary holds contextualized token embeddings (CGR, arXiv 2210.02068, section 3 and A.1) has
+    several ids for the text of one token. The nodes of the tree are texts: allowing a token allows all its ids. A text
+    so has as many sequences as its tokens have ids, multiplied; their states, and so their keys, are equal, by which
+    beam search merges them (`merge="max"` or "sum").
+
+    Attributes:
+      trie: of the texts; its tokens are text tokens.
+      ids: int32[text_tokens, most]; the decoder ids of each text token, ascending, then −1.
+      text_of: int32[vocab]; the text token that each decoder id writes; −1: none.
+      vocab_size, eos_id: of the decoder. One id alone ends a text.
+    """
+
+    trie: Trie
+    ids: Int[Array, "text_tokens most"]
+    text_of: Int[Array, " vocab"]
+    vocab_size: int = dataclasses.field(metadata={"static": True})
+    eos_id: int | None = dataclasses.field(metadata={"static": True})
+    open_ended = False
+
+    @classmethod
+    def from_docids(cls, docids: Docids, text_of: Int[np.ndarray, " vocab"]) -> TokenTextTrie:
+        """Builds the trie.
+
+        Args:
+          docids: of text tokens.
+          text_of: the text token that each decoder id writes; −1 for ids that write none (padding and the like).
+
+        Raises:
+          InputError: a token of the docids, or their EOS, that no id writes; an EOS of several ids; an id of a token
+            that is not there; id 0, which starts and pads what is written, as that of a token; what `Trie` refuses.
+        """
+        text_of = np.asarray(text_of)
+        if text_of.ndim != 1 or text_of.dtype.kind not in "iu" or not len(text_of):
+            raise InputError(
+                "no map from decoder ids to text tokens", "Give integers [vocab].", value=(text_of.dtype, text_of.shape)
+            )
+        outside = (text_of < UNUSED) | (text_of >= docids.vocab_size)
+        if outside.any():
+            first = int(np.argmax(outside))
+            raise InputError(
+                f"decoder id {first} writes a text token that is not there",
+                f"Give tokens below {docids.vocab_size}, or −1.",
+                value=int(text_of[first]),
+            )
+        used = np.zeros(docids.vocab_size, bool)
+        used[docids.tokens[np.arange(docids.tokens.shape[1]) < docids.lengths[:, None]]] = True
+        if docids.eos_id is not None:
+            used[docids.eos_id] = True
+        if text_of[0] != UNUSED and used[text_of[0]]:
+            raise InputError(
+                "decoder id 0 starts and pads what is written, and cannot write a token too",
+                "Number the decoder ids of tokens from 1.",
+                value=int(text_of[0]),
+            )
+        # Only what is used takes room: a column of `ids` more costs a candidate for each child.
+        writing = np.flatnonzero((text_of != UNUSED) & used[text_of])
+        order = writing[np.argsort(text_of[writing], kind="stable")]
+        counts = np.bincount(text_of[order], minlength=docids.vocab_size)
+        unwritten = used & (counts == 0)
+        if unwritten.any():
+            raise InputError(
+                f"no decoder id writes text token {int(np.argmax(unwritten))}, nor {int(unwritten.sum()) - 1} others",
+                "Give every token of the docids, and their EOS, at least one decoder id.",
+            )
+        ids = np.full((docids.vocab_size, int(counts.max())), UNUSED, np.int32)
+        column = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        ids[text_of[order], column] = order
+        eos_id = None
+        if docids.eos_id is not None:
+            if counts[docids.eos_id] != 1:
+                raise InputError(
+                    f"{counts[docids.eos_id]} decoder ids write EOS", "Leave one, as for all special tokens."
+                )
+            eos_id = int(ids[docids.eos_id, 0])
+        return cls(
+            trie=Trie.from_docids(docids),
+            ids=jnp.asarray(ids),
+            text_of=jnp.asarray(text_of.astype(np.int32)),
+            vocab_size=len(text_of),
+            eos_id=eos_id,
+        )
+
+    @property
+    def max_steps(self) -> int:
+        """Decoding steps of the longest text, its EOS included."""
+        return self.trie.max_steps
+
+    def initial_state(self, batch: int, view: Any = None) -> TrieState:
+        return self.trie.initial_state(batch, view)
+
+    def candidates(self, state: TrieState, scores: Scores, k: int, steps: range | None = None) -> Candidates:
+        """The decoder ids of all texts that may follow; of states that are not distinct perhaps only those that the k
+        best ids belong to (see `Trie.candidates`)."""
+        if scores.normalize == "constraint":
+            k = self.trie.vocab_size  # what is normalised over must be there whole
+        texts = self.trie.candidates(state, TextScores(scores, self.ids), k, steps)
+        ids = self.ids[texts.token]  # --> [..., width, most]
+        valid = texts.valid[..., None] & (ids != UNUSED)
+        most = ids.shape[-1]
+
+        def spread(leaf: Array) -> Array:  # [..., width] --> [..., width · most]
+            return jnp.repeat(leaf, most, axis=-1)
+
+        token = _flatten(jnp.maximum(ids, 0))
+        next_state = jax.tree.map(spread, texts.next_state)
+        valid = _flatten(valid)
+        next_state = next_state._replace(node=jnp.where(valid, next_state.node, -1))
+        if texts.parent is None:
+            parent, log_prob = None, scores.at(token)
+            if scores.normalize == "constraint":
+                log_prob = normalize_over(log_prob, valid)
+        else:
+            parent = spread(texts.parent)
+            log_prob = scores.at_parents(parent, token)
+        return Candidates(token, log_prob, next_state, valid, ending=texts.ending * most, parent=parent)
+
+    def advance(self, state: TrieState, token: Int[Array, ...]) -> TrieState:
+        return self.trie.advance(state, self.text_of.at[token].get(mode="fill", fill_value=UNUSED))
+
+    def allowed(self, state: TrieState) -> Bool[Array, "... vocab"]:
+        return self.trie.allowed(state)[..., jnp.maximum(self.text_of, 0)] & (self.text_of != UNUSED)
+
+    def accepts(self, state: TrieState) -> Bool[Array, ...]:
+        return self.trie.accepts(state)
+
+    def key(self, state: TrieState) -> Int[Array, "... n"]:
+        """Of the text: equal whichever decoder ids wrote it."""
+        return self.trie.key(state)
+
+    def documents(self, state: TrieState, limit: int) -> tuple[Int[Array, "... limit"], Int[Array, ...]]:
+        return self.trie.documents(state, limit)
+
+    def restrict(self, allowed: Bool[Array, "batch docs"]) -> TokenTextTrie:
+        return dataclasses.replace(self, trie=self.trie.restrict(allowed))
+
+
+def text_of_ids(
+    offsets: Int[np.ndarray, " text_tokens_plus_1"], ids: Int[np.ndarray, " entries"], vocab_size: int
+) -> Int[np.ndarray, " vocab"]:
+    """The inverse of lists of decoder ids: ids[offsets[t]:offsets[t + 1]] write text token t.
+
+    Raises:
+      InputError: an id out of the decoder's vocabulary, or one that would write two tokens; offsets that do not fit.
+    """
+    offsets, ids = np.asarray(offsets), np.asarray(ids)
+    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+        raise InputError("offsets do not fit the decoder ids", "Give ascending offsets from 0 to their number.")
+    outside = (ids < 0) | (ids >= vocab_size)
+    if outside.any():
+        raise InputError(
+            "a decoder id outside of the vocabulary", f"Give ids below {vocab_size}.", value=int(ids[outside][0])
+        )
+    counts = np.bincount(ids, minlength=vocab_size)
+    if (counts > 1).any():
+        twice = int(np.argmax(counts > 1))
+        tokens = np.searchsorted(offsets, np.flatnonzero(ids == twice), side="right") - 1
+        raise InputError(f"decoder id {twice} writes several tokens", "Give each id one text.", value=tokens.tolist())
+    text_of = np.full(vocab_size, UNUSED, np.int32)
+    text_of[ids] = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return text_of
+
+
+class TextScores:
+    """Scores of text tokens: that of the best decoder id of each. So the texts of the k best ids are among the k best
+    texts."""
+
+    def __init__(self, scores: Scores, ids: Int[Array, "text_tokens most"]):
+        self.normalize = scores.normalize
+        self._scores, self._ids = scores, ids
+
+    def __copy__(self) -> TextScores:
+        """What a copy's scores cache stays with it."""
+        return TextScores(copy.copy(self._scores), self._ids)
+
+    def at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
+        ids = self._ids[tokens]  # --> [..., width, most]
+        return self._best(self._scores.at(_flatten(jnp.maximum(ids, 0))), ids)
+
+    def at_parents(self, parent: Int[Array, "batch n"], tokens: Int[Array, "batch n"]) -> Float[Array, "batch n"]:
+        ids = self._ids[tokens]
+        parent = jnp.repeat(parent, ids.shape[-1], axis=-1)
+        return self._best(self._scores.at_parents(parent, _flatten(jnp.maximum(ids, 0))), ids)
+
+    def _best(self, values: Array, ids: Array) -> Array:
+        return jnp.max(values.reshape(ids.shape), axis=-1, where=ids != UNUSED, initial=-jnp.inf)
+
+    def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
+        raise InputError("texts are not ranked without a trie", "Ask for the scores of those that may follow.")
+
+    def log_normalizer(self) -> Float[Array, ...]:
+        return self._scores.log_normalizer()
+
+
+def _flatten(x: Array) -> Array:
+    return x.reshape(*x.shape[:-2], -1)
