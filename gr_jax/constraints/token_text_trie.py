@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import os
 from typing import Any
 
 import jax
@@ -10,11 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from gr_jax import storage
 from gr_jax.constraints.base import Candidates, Scores, normalize_over
 from gr_jax.constraints.trie import Trie, TrieState
+from gr_jax.constraints.trie_arrays import END
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
+KIND = "token_text_trie"
 UNUSED = -1  # a decoder id that writes no text
 
 
@@ -105,6 +110,41 @@ class TokenTextTrie:
             eos_id=eos_id,
         )
 
+    def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "") -> None:
+        """Writes a folder of plain arrays (see `gr_jax.storage`). A filter belongs to queries and is not written."""
+        meta = {"vocab_size": self.vocab_size, "eos_id": self.eos_id}
+        with storage.write_folder(folder, KIND, corpus=corpus, made_from=made_from, meta=meta) as path:
+            self.trie.save(path / "trie", corpus=corpus, made_from=made_from)
+            np.save(path / "ids.npy", np.asarray(self.ids))
+            np.save(path / "text_of.npy", np.asarray(self.text_of))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, mmap: bool = False, vocab_size: int | None = None) -> TokenTextTrie:
+        """Reads what `save` wrote, checksums and contents verified.
+
+        Args:
+          folder: the folder.
+          mmap: map the trie's arrays instead of reading them.
+          vocab_size: of the decoder, where it is to be compared.
+
+        Raises:
+          InputError: the folder is not there, truncated, altered, of another kind; its contents are no such trie, or
+            one over another vocabulary.
+        """
+        meta = storage.read_folder(folder, KIND).meta
+        ids, text_of = (storage.load_array(os.path.join(folder, f"{name}.npy")) for name in ("ids", "text_of"))
+        trie = Trie.load(os.path.join(folder, "trie"), mmap=mmap)
+        problem = _problem(trie, ids, text_of, meta)
+        if problem:
+            raise InputError(f"these arrays are no trie of token texts: {problem}", "Make it again.", file=folder)
+        if vocab_size not in (None, len(text_of)):
+            raise InputError(
+                f"a trie over {len(text_of)} decoder ids where {vocab_size} are expected",
+                "Load the trie of the contextualized vocabulary that the model was trained with.",
+                file=folder,
+            )
+        return cls(trie, jnp.asarray(ids), jnp.asarray(text_of), meta["vocab_size"], meta["eos_id"])
+
     @property
     def max_steps(self) -> int:
         """Decoding steps of the longest text, its EOS included."""
@@ -157,6 +197,27 @@ class TokenTextTrie:
 
     def restrict(self, allowed: Bool[Array, "batch docs"]) -> TokenTextTrie:
         return dataclasses.replace(self, trie=self.trie.restrict(allowed))
+
+
+def _problem(trie: Trie, ids: np.ndarray, text_of: np.ndarray, meta: dict) -> str:
+    """What is wrong with loaded contents; "" if nothing is."""
+    if ids.ndim != 2 or text_of.ndim != 1 or {ids.dtype, text_of.dtype} != {np.dtype(np.int32)}:
+        return "the maps between ids and texts have other shapes or types"
+    if len(ids) != trie.vocab_size or len(text_of) != meta.get("vocab_size"):
+        return "the maps between ids and texts are not as long as the vocabularies"
+    if ids.min() < UNUSED or ids.max() >= len(text_of):
+        return "decoder ids are outside of the vocabulary"
+    text, column = np.nonzero(ids != UNUSED)
+    if (text_of[ids[text, column]] != text).any():
+        return "the maps between ids and texts contradict each other"
+    if any(
+        (ids[tokens[tokens != END], 0] == UNUSED).any() for tokens in map(np.asarray, (trie.edge_tokens, trie.rests))
+    ):
+        return "no decoder id writes a token of a text"
+    eos_id = UNUSED if trie.eos_id is None else int(ids[trie.eos_id, 0])
+    if (UNUSED if meta.get("eos_id") is None else meta["eos_id"]) != eos_id or (trie.eos_id is not None and eos_id < 0):
+        return "the id that ends a text is another one"
+    return ""
 
 
 def text_of_ids(
