@@ -7,7 +7,6 @@ import math
 
 import gin
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -147,5 +146,4 @@ def assign(
 
 @jax.jit
 def _nearest_of(points, centroids):
-    distances = lloyd.squared_distances(points, centroids)
-    return jnp.argmin(distances, axis=-1).astype(jnp.int32), jnp.min(distances, axis=-1)
+    return lloyd.first_minimum(lloyd.squared_distances(points, centroids))

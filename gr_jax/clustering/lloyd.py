@@ -21,6 +21,14 @@ def squared_distances(points: Float[Array, "n d"], centers: Float[Array, "k d"])
     return jnp.maximum(squares - 2 * products, 0.0)
 
 
+def first_minimum(x: Float[Array, "*n k"]) -> tuple[Int[Array, "*n"], Float[Array, "*n"]]:
+    """argmin and min of the last axis. A CPU takes half the time of `jnp.argmin`, which is not vectorised there."""
+    smallest = jnp.min(x, axis=-1)
+    k = x.shape[-1]
+    first = jnp.min(jnp.where(x <= smallest[..., None], jnp.arange(k, dtype=jnp.int32), k), axis=-1)
+    return first, smallest
+
+
 def _normalized(vectors: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
@@ -49,7 +57,7 @@ def _seed(points, real, count, uniforms, *, k: int):
 def _nearest(points, centers, active):
     """Nearest active center of each point, and the squared distance to it."""
     distances = jnp.where(active, squared_distances(points, centers), jnp.inf)  # --> [n, k]
-    return jnp.argmin(distances, axis=-1).astype(jnp.int32), jnp.min(distances, axis=-1)
+    return first_minimum(distances)
 
 
 def fit_one(
@@ -128,11 +136,11 @@ def fit_from(points: Float[Array, "n d"], centers: Float[Array, "k d"], *, itera
 
     def improve(_, centers):
         distances = squared_distances(points, centers)  # --> [n, k]
-        nearest = jnp.argmin(distances, axis=-1)
+        nearest, smallest = first_minimum(distances)
         sizes = jnp.zeros(k, jnp.int32).at[nearest].add(1)
         means = _sums(points, nearest, k) / jnp.maximum(sizes, 1)[:, None]
         empty = sizes == 0
-        _, worst = lax.top_k(jnp.min(distances, axis=-1), k)
+        _, worst = lax.top_k(smallest, k)
         return jnp.where(empty[:, None], points[worst[jnp.cumsum(empty) - 1]], means)
 
     return lax.fori_loop(0, iterations, improve, centers)

@@ -198,7 +198,8 @@ def _principal_axes(points: Float[Array, "n d"]) -> tuple[Float[Array, "d d"], F
 
 @jax.jit
 def _subtract_nearest(residuals: Float[Array, "n d"], codebook: Float[Array, "size d"]) -> Float[Array, "n d"]:
-    return residuals - codebook[jnp.argmin(lloyd.squared_distances(residuals, codebook), axis=-1)]
+    nearest, _ = lloyd.first_minimum(lloyd.squared_distances(residuals, codebook))
+    return residuals - codebook[nearest]
 
 
 @functools.partial(jax.jit, static_argnames=("beams",))

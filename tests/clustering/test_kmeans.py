@@ -122,3 +122,10 @@ def test_sizes_share_few_shapes():
 def test_refuses(embeddings, settings, words):
     with pytest.raises(InputError, match=words):
         kmeans(embeddings, **{"k": 2, **settings})
+
+
+def test_the_first_of_equal_minima_is_taken():
+    x = np.random.default_rng(0).integers(0, 3, (50, 7)).astype(np.float32)
+    index, smallest = lloyd.first_minimum(x)
+    np.testing.assert_array_equal(index, x.argmin(axis=1))
+    np.testing.assert_array_equal(smallest, x.min(axis=1))
