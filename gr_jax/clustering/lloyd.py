@@ -149,11 +149,15 @@ def fit_from(points: Float[Array, "n d"], centers: Float[Array, "k d"], *, itera
 def _sums(points: Float[Array, "n d"], cluster: Int[Array, " n"], k: int) -> Float[Array, "k d"]:
     """Sums of the points of each cluster. A CPU adds row by row; elsewhere that would be slow, and in no fixed order,
     so a matrix product with the memberships does it."""
-    return lax.platform_dependent(
-        points,
-        cluster,
-        cpu=lambda points, cluster: jax.ops.segment_sum(points, cluster, k),
-        default=lambda points, cluster: jnp.matmul(
-            (jnp.arange(k) == cluster[:, None]).astype(points.dtype).T, points, precision=EXACT
-        ),
-    )
+    return lax.platform_dependent(points, cluster, cpu=partial(sum_rows, k=k), default=partial(sum_by_product, k=k))
+
+
+def sum_rows(points: Float[Array, "n d"], cluster: Int[Array, " n"], *, k: int) -> Float[Array, "k d"]:
+    """Sums of the points of each cluster, by adding them up one by one."""
+    return jax.ops.segment_sum(points, cluster, k)
+
+
+def sum_by_product(points: Float[Array, "n d"], cluster: Int[Array, " n"], *, k: int) -> Float[Array, "k d"]:
+    """Sums of the points of each cluster, by a matrix product."""
+    members = (jnp.arange(k) == cluster[:, None]).astype(points.dtype)  # --> [n, k]
+    return jnp.matmul(members.T, points, precision=EXACT)

@@ -6,7 +6,7 @@ Every field changes the result, so every field is part of the content key of the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gin
@@ -73,7 +73,7 @@ class Identifiers(Settings):
 
     Attributes:
       scheme: "hierarchical_kmeans", "residual_quantization", "titles", "atomic" or "naive_numeric".
-      branching: children of a node of the tree.
+      branching: children of a node of the tree; or a list, of the nodes of each level.
       leaf_capacity: a node splits while it holds more documents than this.
       tokens: "position" (a token per level and child number, shared by all nodes of a level) or "node" (each node of
         the tree has a token of its own).
@@ -85,7 +85,7 @@ class Identifiers(Settings):
     """
 
     scheme: str = "hierarchical_kmeans"
-    branching: int = 64
+    branching: int | Sequence[int] = 64
     leaf_capacity: int = 1000
     tokens: str = "node"
     seed: int = 0

@@ -129,3 +129,12 @@ def test_the_first_of_equal_minima_is_taken():
     index, smallest = lloyd.first_minimum(x)
     np.testing.assert_array_equal(index, x.argmin(axis=1))
     np.testing.assert_array_equal(smallest, x.min(axis=1))
+
+
+@pytest.mark.parametrize("how", [lloyd.sum_rows, lloyd.sum_by_product])
+def test_sums_of_clusters(how):
+    """Which of the two runs is the platform's choice."""
+    rng = np.random.default_rng(0)
+    points, cluster = rng.standard_normal((50, 3)).astype(np.float32), rng.integers(0, 5, 50)
+    expected = [points[cluster == number].sum(axis=0) for number in range(6)]
+    np.testing.assert_allclose(how(points, cluster, k=6), expected, rtol=1e-5, atol=1e-5)
