@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from gr_jax.constraints import trie_arrays, trie_children, trie_files
+from gr_jax.constraints import trie_arrays, trie_children, trie_files, trie_growth
 from gr_jax.constraints.base import Candidates, Scores
 from gr_jax.constraints.bits import BitSet
 from gr_jax.constraints.trie_arrays import END, ChildMasks, Level, TrieArrays
@@ -112,6 +112,36 @@ class Trie:
             filter=None,
             levels=arrays.levels,
             **static,
+        )
+
+    def add(self, more: Docids) -> Trie:
+        """The trie of these and further docids, equal to the one that is built of all of them, in a fraction of the
+        time: old arrays are copied with the new entries between. What was compiled for the old one is compiled again.
+
+        Args:
+          more: of further documents: document i of them becomes document num_documents + i.
+
+        Raises:
+          InputError: another vocabulary or EOS; a docid that is there already; without EOS, one that is a prefix of
+            another; a trie with a filter, which knows nothing of further documents.
+        """
+        more.check()
+        if (more.vocab_size, more.eos_id) != (self.vocab_size, self.eos_id):
+            raise InputError(
+                "docids of another vocabulary or EOS cannot be added",
+                f"Give docids with vocab_size={self.vocab_size} and eos_id={self.eos_id}.",
+                value=(more.vocab_size, more.eos_id),
+            )
+        if self.filter is not None:
+            raise InputError("a restricted trie cannot grow", "Add to the unrestricted one and restrict the result.")
+        arrays, offsets, documents = trie_growth.grow(self, more)
+        return Trie.of_arrays(
+            arrays,
+            offsets=offsets,
+            documents=documents,
+            eos_id=self.eos_id,
+            vocab_size=self.vocab_size,
+            num_documents=self.num_documents + more.num_documents,
         )
 
     def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "") -> None:

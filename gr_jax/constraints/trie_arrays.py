@@ -150,8 +150,8 @@ def build(docids: Docids) -> TrieArrays:
         edge_offsets=np.concatenate([*first_edges, [edges]]).astype(np.int32),
         masks=tuple(mask for _, mask in masks),
         leaf_rows=np.concatenate(leaf_rows),
-        rests=np.ascontiguousarray(tokens[:, _first_rest(company, lengths, max_len) :].astype(token_dtype)),
-        levels=_levels(counts, nodes, [window for window, _ in masks], company, lengths),
+        rests=np.ascontiguousarray(tokens[:, first_rest(company, lengths, max_len) :].astype(token_dtype)),
+        levels=make_levels(counts, nodes, [window for window, _ in masks], company, lengths),
     )
 
 
@@ -200,13 +200,13 @@ def _masks_pay(window: tuple[int, int], widest: int, parents: int, num_docids: i
     return window[1] <= GATHERED_CHILD * widest and parents * window[1] <= MASK_BITS * num_docids
 
 
-def _first_rest(company: np.ndarray, lengths: np.ndarray, max_len: int) -> int:
+def first_rest(company: np.ndarray, lengths: np.ndarray, max_len: int) -> int:
     """The least depth of a leaf from which something is read."""
     depth = np.where(lengths > company, company + 1, max_len)
     return min(int(depth.min()), max_len)
 
 
-def _levels(
+def make_levels(
     counts: Sequence[Int[np.ndarray, " parents"]],
     nodes: Sequence[int],
     windows: Sequence[tuple[int, int] | None],
