@@ -27,6 +27,7 @@ class _Old(NamedTuple):
     tokens: Int[np.ndarray, " edges"]
     has_children: Bool[np.ndarray, " nodes"]
     rank: Int[np.ndarray, " nodes_plus_1"]  # nodes with children before each
+    parents: Int[np.ndarray, " parents"]  # those nodes
     offsets: Int[np.ndarray, " parents_plus_1"]
     leaf_rows: Int[np.ndarray, " num_docids"]
     leaf_of_row: Int[np.ndarray, " num_docids"]
@@ -44,7 +45,15 @@ class _Old(NamedTuple):
         leaf_of_row[leaf_rows] = np.flatnonzero(~has)
         starts = np.cumsum([0, *[level.nodes for level in trie.levels]])
         return cls(
-            tokens, has, rank, np.asarray(trie.edge_offsets), leaf_rows, leaf_of_row, np.asarray(trie.rests), starts
+            tokens,
+            has,
+            rank,
+            np.flatnonzero(has),
+            np.asarray(trie.edge_offsets),
+            leaf_rows,
+            leaf_of_row,
+            np.asarray(trie.rests),
+            starts,
         )
 
     def outermost_row(self, node: Int[np.ndarray, " n"], *, last: bool) -> Int[np.ndarray, " n"]:
@@ -62,14 +71,13 @@ class _Old(NamedTuple):
         max_len, columns = len(self.level_starts) - 2, self.rests.shape[1]
         found = np.zeros((len(row), width), np.int32)
         found[:, max_len - columns : max_len] = self.rests[row]
-        parents = np.flatnonzero(self.has_children)
         node = self.leaf_of_row[row]
         depth = self.depth(node)
         while (below := np.flatnonzero(node > 0)).size:
             edge = node[below] - 1
             depth[below] -= 1
             found[below, depth[below]] = self.tokens[edge]
-            node[below] = parents[np.searchsorted(self.offsets, edge, side="right") - 1]
+            node[below] = self.parents[np.searchsorted(self.offsets, edge, side="right") - 1]
         return found
 
     def column(self, depth: int) -> Int[np.ndarray, " num_docids"]:
@@ -199,7 +207,9 @@ def _lengths(old: _Old) -> Int[np.ndarray, " num_docids"]:
     max_len, columns = len(old.level_starts) - 2, old.rests.shape[1]
     leaf = old.leaf_of_row
     at_leaf = old.depth(leaf) - (old.tokens[leaf - 1] == END)
-    rest = np.count_nonzero(old.rests, axis=1)
+    rest = np.zeros(len(leaf), np.int32)
+    for column in old.rests.T:
+        rest += column != 0
     return np.where(rest > 0, max_len - columns + rest, at_leaf).astype(np.int32)
 
 
