@@ -170,7 +170,10 @@ def beam_search(
     complete = found.complete
     if live is not None and constraint.open_ended:
         length = jnp.full(live.scores.shape, max_len, jnp.int32)
-        cut = _flagged(live.sequences, length, live.scores / search.penalty(max_len), live.states)
+        scores = live.scores / search.penalty(max_len)
+        if hasattr(constraint, "open_rows"):  # queries walk several constraints, not all of which are open-ended
+            scores = jnp.where(constraint.open_rows(live.states), scores, -jnp.inf)
+        cut = _flagged(live.sequences, length, scores, live.states)
         complete = search.best(complete, cut)
     if complete is None:  # the constraint completes nothing in so few steps
         assert live is not None

@@ -219,7 +219,12 @@ class _Sampler(NamedTuple):
         return _Options(token, log_prob, next_state, found.ending)
 
     def finish(self, end: _Drawn) -> Samples:
-        valid = end.complete | end.going if self.constraint.open_ended else end.complete
+        valid = end.complete
+        if self.constraint.open_ended:
+            cut = end.going
+            if hasattr(self.constraint, "open_rows"):  # queries walk several constraints; not all may be open-ended
+                cut &= self.constraint.open_rows(end.states)
+            valid |= cut
         return Samples(
             sequences=jnp.where(valid[:, :, None], end.sequences, 0),
             lengths=jnp.where(valid, end.lengths, 0),
