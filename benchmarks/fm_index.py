@@ -79,7 +79,7 @@ def _first_tokens() -> TokenText:
 def _build(name: str) -> tuple[FMIndex, float]:
     text = _first_tokens() if name == "10M" else _text()[0]
     start = time.perf_counter()
-    index = jax.block_until_ready(FMIndex.from_text(text))
+    index = jax.block_until_ready(FMIndex.from_text(text, filters=name == "10M"))
     return index, time.perf_counter() - start
 
 
@@ -92,6 +92,7 @@ def _measure_build() -> dict[str, float]:
         "build s": seconds,
         "bytes/token": size["ngrams"] / tokens,
         "samples' bytes/token": size["samples"] / tokens,
+        "filters' bytes/token": size["filters"] / tokens,
         **SEAL,
     }
 
@@ -217,18 +218,27 @@ def _measure_steps(queries: int) -> dict[str, float]:
             (state, total), spent = _timed(lambda: _step(index, state, total, logits))  # noqa: B023
             seconds[depth].append(spent)
     rng = np.random.default_rng(1)
-    anywhere = []
+    anywhere: list[float] = []
+    filtered: list[float] = []
+    # Each document is allowed with probability .1.
+    allowed = jnp.asarray(rng.random((1, text.num_documents)) < 0.1)
+    preparing = [_timed(lambda: index.restrict(allowed).filter)[1] for _ in range(5)]
+    restricted = index.restrict(allowed)
     for i in range(5 * queries):
         ngrams = [_random_ngram(text, rng, 2 + i % 5) for _ in range(BEAMS)]
         state = jax.tree.map(lambda x: x.reshape(1, BEAMS), index.find(ngrams))
         logits = jnp.asarray(rng.normal(size=(1, BEAMS, text.vocab_size)), jnp.float32)
-        anywhere.append(_timed(lambda: _step(index, state, jnp.zeros((1, BEAMS)), logits))[1])  # noqa: B023
+        for times, one in ((anywhere, index), (filtered, restricted)):
+            times.append(_timed(lambda: _step(one, state, jnp.zeros((1, BEAMS)), logits))[1])  # noqa: B023
+    filtered = filtered[1:]  # the first one was compiled
     deep = [spent for depth in range(2, STEPS) for spent in seconds[depth]]
     return {
         "ms/step": 1e3 * statistics.median(deep),
         "ms/step, 90%": 1e3 * float(np.quantile(deep, 0.9)),
         "ms/step from random places": 1e3 * statistics.median(anywhere),
         "ms/step from random bigrams": 1e3 * statistics.median(anywhere[::5]),
+        "ms/step from random places, filtered": 1e3 * statistics.median(filtered),
+        "ms to prepare a filter": 1e3 * statistics.median(preparing),
         "first step ms": 1e3 * statistics.median(seconds[0]),
         "second step ms": 1e3 * statistics.median(seconds[1]),
         "widest range, median": statistics.median(widest),

@@ -1,7 +1,7 @@
 """The best tokens that may follow n-grams, exactly, at the cost of few.
 
-Most n-grams have few occurrences: the tokens that follow them are read where they stand. Where more than a few n-grams
-have many, the model's own best tokens are looked up, and that they contain the best allowed ones is certified: all
+Most n-grams have few occurrences: the tokens that follow them are read where they stand. Where most n-grams have
+many, the model's own best tokens are looked up, and that they contain the best allowed ones is certified: all
 others score no more than the k-th of those found. What is left is done one n-gram of each query at a time: the tokens
 that follow are collected, from where they stand or, for the most frequent n-grams, from the wavelet matrix.
 """
@@ -25,9 +25,9 @@ from gr_jax.errors import InputError
 if TYPE_CHECKING:
     from gr_jax.constraints.fm_index import FMIndex, FMState
 
-# Where more n-grams of a query than this have many occurrences, the model's best tokens are looked up for all at once:
-# so many, or so many for each of the k.
-FEW_WIDE = 4
+# Where a larger share of a query's n-grams than this have many occurrences, the model's best tokens are looked up for
+# all at once, which costs a top-k over the vocabulary for each: so many, or so many for each of the k.
+FEW_WIDE = 0.5
 LOOKED_UP, LOOKED_UP_EACH = 64, 4
 # Up to so many occurrences, what follows is collected from where it stands, so much at a time.
 READ, READ_AT_ONCE = 1 << 16, 4096
@@ -120,7 +120,7 @@ def _of_few(index: FMIndex, low: Array, width: Array, scores: Scores, k: int) ->
 
 def _of_many(index: FMIndex, state: FMState, is_wide: Array, scores: Scores, k: int, best: Best) -> Best:
     """Replaces what is `best` of wide states."""
-    many = jnp.any(jnp.sum(is_wide, axis=1) > FEW_WIDE)
+    many = jnp.any(jnp.mean(is_wide, axis=1) > FEW_WIDE)
     is_open, best = lax.cond(many, lambda: _certified(index, state, is_wide, scores, k, best), lambda: (is_wide, best))
 
     def collect_one(carry: tuple[Bool[Array, "batch beam"], Best]):
