@@ -58,7 +58,7 @@ def queries(documents: np.ndarray) -> np.ndarray:
 
 def network(docids: Docids, layers: int, seed: int) -> tuple[EncoderDecoderModel, Any]:
     """A small random encoder-decoder for these docids, and its parameters."""
-    sizes = {"emb_dim": 32, "num_heads": 2, "head_dim": 16, "mlp_dim": 64, "dropout_rate": 0.0}
+    sizes: dict[str, Any] = {"emb_dim": 32, "num_heads": 2, "head_dim": 16, "mlp_dim": 64, "dropout_rate": 0.0}
     sizes |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
     module = EncoderDecoder(
         T5Config(vocab_size=2 + 8 * SOURCE_LENGTH, **sizes), T5Config(vocab_size=docids.vocab_size, **sizes)
@@ -83,7 +83,7 @@ def train(model: EncoderDecoderModel, params: Any, docids: Docids, steps: int, s
     rows = rng.integers(0, len(docids), (steps, 64))
     sources = queries(np.asarray([docids.documents_of(row)[0] for row in range(len(docids))]))[rows]
     wanted = targets(docids)[rows]
-    optimizer = optax.adam(1e-2)
+    optimizer = optax.adam(3e-3)
 
     def update(carry, batch):
         params, state = carry
@@ -191,7 +191,7 @@ def measure(
     few: int,
     count: int,
     layers: int = 2,
-    steps: int = 200,
+    steps: int = 1000,
     seed: int = 0,
     normalizers: Sequence[str] = ("vocabulary", "constraint", "level"),
 ) -> dict[str, float]:

@@ -20,7 +20,7 @@ def test_top_k_is_that_of_enumeration_and_of_plain_beam_search(scheme, trained):
 def test_top_k_of_a_thousand_docids(scheme, trained):
     found = exactness.measure(scheme, documents=1000, trained=trained, few=20, count=3)
     assert found["wrong"] == 0 and found["difference"] <= exactness.TOLERANCE
-    if trained:
+    if trained and scheme == "naive numeric":
         assert found["found"] > 0
 
 

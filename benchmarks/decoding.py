@@ -1,0 +1,407 @@
+"""Constrained beam search beside its peers, and its exactness. `python -m benchmarks.decoding`.
+
+Speed: the whole decode (cross-attention's keys and values, every step, top-K) of the same weights from the same encoder
+output, 100,000 random docids of 6 codes × 256, a vocabulary of 33,664, T5-small's shape, float32, 2 CPU threads each
+(on a larger machine: `taskset -c 0,1 python -m benchmarks.decoding`). The sides take turns; "times faster" is the
+median of the ratios of neighbouring turns, and every answer is compared.
+
+* `transformers`: `generate` with a dict trie as `prefix_allowed_tokens_fn`, 6 steps: its best case, no EOS.
+* `grtools` (PyPI), in an interpreter of its own, since it wants another Keras. Without its CUDA packages:
+
+      python -m venv grtools && grtools/bin/pip install 'jax>=0.10' 'keras<3.15' flax einops beartype etils safetensors
+      grtools/bin/pip install --no-deps grtools 'keras-hub<0.31' && export GR_JAX_GRTOOLS_PYTHON=$PWD/grtools/bin/python
+
+  It normalises over the constraint, so its top-K is compared with ours of that normaliser. See `grtools_peer`.
+
+Exactness: see `exactness`. A GPU's rows (T5-base, steps against the roofline) exist where JAX sees a GPU. About 15
+minutes on 2 cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import exactness, harness
+from gr_jax.constraints import Trie
+from gr_jax.decoding import beam_search
+from gr_jax.decoding.backoff import Backoff
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from gr_jax.interop import huggingface
+from gr_jax.models import EncoderDecoder, GenerativeDecoder
+from gr_jax.models.t5 import T5Config
+
+WORDS, LEVELS, CODES, DOCIDS = 32_128, 6, 256, 100_000
+VOCABULARY = WORDS + LEVELS * CODES
+GRTOOLS = "GR_JAX_GRTOOLS_PYTHON"
+# name → batch, beams, source length
+SHAPES = {"8×10": (8, 10, 32), "1×100": (1, 100, 64), "1×100, long source": (1, 100, 128)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A network, docids and a batch of encoded queries.
+
+    Attributes:
+      folder: holds the weights with Hugging Face's names, and docids.npy.
+    """
+
+    folder: pathlib.Path
+    decoder: GenerativeDecoder
+    docids: Docids
+    trie: Trie
+
+    def encoded(self, batch: int, length: int) -> tuple[jax.Array, jax.Array]:
+        """Queries' tokens [batch, length] and the encoder's output."""
+        tokens = jnp.asarray(np.random.default_rng(1).integers(3, 32_000, (batch, length)), jnp.int32)
+        return tokens, jax.jit(functools.partial(self.decoder._apply, method="encode"))(tokens)
+
+
+@functools.lru_cache(maxsize=1)
+def _setting() -> Setting:
+    docids, sizes = _random_docids(), {"vocab_size": VOCABULARY, "logits_via_embedding": True, "dropout_rate": 0.0}
+    config = T5Config(**sizes)  # type: ignore[arg-type]
+    decoder = _random_network(config, docids)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gr_jax_decoding_"))
+    huggingface.save_t5(folder, config, decoder.params)
+    np.save(folder / "docids.npy", docids.tokens)
+    return Setting(folder, decoder, docids, Trie.from_docids(docids))
+
+
+def _random_docids() -> Docids:
+    rng = np.random.default_rng(0)
+    codes = np.unique(rng.integers(0, CODES, (DOCIDS + 1000, LEVELS)), axis=0)
+    codes = codes[np.sort(rng.permutation(len(codes))[:DOCIDS])]
+    levels = tuple((WORDS + CODES * level, CODES) for level in range(LEVELS))
+    tokens = codes + WORDS + CODES * np.arange(LEVELS)
+    return Docids.build(tokens.astype(np.int32), vocab_size=VOCABULARY, levels=levels)
+
+
+def _random_network(config: T5Config, docids: Docids) -> GenerativeDecoder:
+    module, ones = EncoderDecoder(config), jnp.ones((1, 4), jnp.int32)
+    params = jax.jit(module.init)(jax.random.key(0), ones, ones)["params"]
+    return GenerativeDecoder(module, params, docids.levels, docids.eos_id)
+
+
+@functools.partial(jax.jit, static_argnames=("beams", "normalize"))
+def decode(decoder: GenerativeDecoder, tokens: Any, encoded: Any, trie: Trie, *, beams: int, normalize: str):
+    """Our side: from the encoder's output to the top-K."""
+    cache = decoder._apply(encoded, tokens, beams, LEVELS, method="init_cache")
+    return beam_search(decoder, cache, trie, beams=beams, max_len=LEVELS, normalize=normalize)
+
+
+def _pairs(theirs: Callable[[], float], ours: Callable[[], Any], pairs: int) -> dict[str, float]:
+    """Medians over turns; `theirs` says itself how many seconds it took."""
+    theirs(), jax.block_until_ready(ours())  # compiled, caches warm
+    both = []
+    for _ in range(pairs):
+        start = time.perf_counter()
+        jax.block_until_ready(ours())
+        both.append((time.perf_counter() - start, theirs()))
+    return {
+        "times faster": statistics.median(peer / own for own, peer in both),
+        "ms": 1e3 * statistics.median(own for own, _ in both),
+        "peer ms": 1e3 * statistics.median(peer for _, peer in both),
+    }
+
+
+def _two_threads() -> None:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores != 2 or jax.default_backend() != "cpu":
+        raise InputError(
+            f"these rows are of 2 CPU threads, this process has {cores} cores and runs on {jax.default_backend()}",
+            "Run JAX_PLATFORMS=cpu taskset -c 0,1 python -m benchmarks.decoding.",
+        )
+
+
+def _agreement(sequences: np.ndarray, scores: np.ndarray, found: Any) -> dict[str, float]:
+    """The share of ranks that hold the same docid (1 = the same top-K), and the largest difference of scores."""
+    return {
+        "same docids": float((sequences == np.asarray(found.sequences)).all(-1).mean()),
+        "score difference": float(np.abs(scores - np.asarray(found.scores)).max()),
+    }
+
+
+def against_transformers(shape: str, normalize: str, pairs: int) -> dict[str, float]:
+    """`transformers` with a dict trie; it always normalises over the vocabulary."""
+    import torch
+    from transformers import T5ForConditionalGeneration
+    from transformers.modeling_outputs import BaseModelOutput
+
+    _two_threads()
+    torch.set_num_threads(2)
+    setting, (batch, beams, length) = _setting(), SHAPES[shape]
+    model = T5ForConditionalGeneration.from_pretrained(setting.folder).eval()
+    tokens, encoded = setting.encoded(batch, length)
+    root: dict = {}
+    for docid in setting.docids.tokens.tolist():
+        node = root
+        for token in docid:
+            node = node.setdefault(token, {})
+
+    def allowed(_, written):
+        node = root
+        for token in written.tolist()[1:]:
+            node = node.get(token, {})
+        return list(node) or [1]
+
+    states, mask = torch.from_numpy(np.array(encoded)), torch.ones(batch, length, dtype=torch.long)
+
+    def generate():
+        start = time.perf_counter()
+        with torch.no_grad():
+            answer = model.generate(
+                encoder_outputs=BaseModelOutput(states),
+                attention_mask=mask,
+                num_beams=beams,
+                num_return_sequences=beams,
+                max_new_tokens=LEVELS,
+                do_sample=False,
+                length_penalty=0.0,
+                prefix_allowed_tokens_fn=allowed,
+                return_dict_in_generate=True,
+                output_scores=True,
+            )
+        return answer, time.perf_counter() - start
+
+    def ours(normalize=normalize):
+        return decode(setting.decoder, tokens, encoded, setting.trie, beams=beams, normalize=normalize)
+
+    answer, _ = generate()
+    found = answer.sequences[:, 1 : 1 + LEVELS].reshape(batch, beams, LEVELS).numpy()
+    agreement = _agreement(found, answer.sequences_scores.reshape(batch, beams).numpy(), ours("vocabulary"))
+    return {**_pairs(lambda: generate()[1], ours, pairs), **agreement}
+
+
+def against_grtools(shape: str, normalize: str, pairs: int) -> dict[str, float]:
+    """`grtools`, in the interpreter that GR_JAX_GRTOOLS_PYTHON names."""
+    _two_threads()
+    setting, (batch, beams, length) = _setting(), SHAPES[shape]
+    tokens, encoded = setting.encoded(batch, length)
+    np.save(setting.folder / "encoded.npy", np.asarray(encoded))
+
+    def ours(normalize=normalize):
+        return decode(setting.decoder, tokens, encoded, setting.trie, beams=beams, normalize=normalize)
+
+    with _grtools(setting.folder, beams) as ask:
+        expected = ours("constraint")
+        ask(mask_future=False)
+        answer = np.load(setting.folder / "answer.npz")
+        published = _agreement(answer["sequences"], answer["scores"], expected)["same docids"]
+        ask(mask_future=True)
+        answer = np.load(setting.folder / "answer.npz")
+        agreement = _agreement(answer["sequences"], answer["scores"], expected)
+        return {**_pairs(lambda: ask(mask_future=True), ours, pairs), **agreement, "same as published": published}
+
+
+@contextlib.contextmanager
+def _grtools(folder: pathlib.Path, beams: int) -> Iterator[Callable[..., float]]:
+    """A function that lets the peer answer once and gives the seconds that it took."""
+    python = os.environ.get(GRTOOLS, "")
+    if not python:
+        raise InputError(
+            "grtools lives in an environment of its own, and none is named",
+            f"Make it as benchmarks/decoding.py says and set {GRTOOLS} to its python.",
+        )
+    peer = subprocess.Popen(
+        [python, pathlib.Path(__file__).with_name("grtools_peer.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
+    to_peer, from_peer = peer.stdin, peer.stdout
+    assert to_peer is not None and from_peer is not None
+    request = {
+        "folder": str(folder),
+        "encoded": str(folder / "encoded.npy"),
+        "answer": str(folder / "answer.npz"),
+        "beams": beams,
+    }
+
+    def ask(*, mask_future: bool) -> float:
+        print(json.dumps({**request, "mask_future": mask_future}), file=to_peer, flush=True)
+        line = from_peer.readline()
+        if not line:
+            raise InputError("grtools ended without an answer", "See what it wrote above.", value=peer.wait())
+        return json.loads(line)["seconds"]
+
+    try:
+        yield ask
+    finally:
+        to_peer.close()
+        peer.wait()
+
+
+def backoff_quality(threshold: float, *, beams: int, extra: int, documents: int, count: int) -> dict[str, float]:
+    """How often the best docid of all is found, by siblings that re-enter and by plain beams of the same cost.
+
+    The cost is the hypotheses that are fed to the network at a step, in the mean over queries decoded one by one.
+    """
+    docids = exactness.SCHEMES["hierarchical k-means, tokens by position"](documents, 0)
+    model, params = exactness.network(docids, 2, 0)
+    decoder = model.decoder(exactness.train(model, params, docids, 1000, 0))
+    trie, queries = Trie.from_docids(docids), exactness.queries(np.arange(count))
+
+    @functools.partial(jax.jit, static_argnames=("beams", "backoff"))
+    def best(decoder, trie, queries, *, beams, backoff=None):
+        slots = beams + (backoff.extra if backoff else 0)
+        cache = decoder.start(queries, beams=slots, max_len=docids.max_steps)
+        settings = {"beams": beams, "max_len": docids.max_steps, "history": True, "backoff": backoff}
+        found = beam_search(decoder, cache, trie, **settings)
+        assert found.history is not None
+        live = found.history.valid[:, :, :slots].any(-1)  # --> [batch, steps]: a step whose result is fed again
+        wide = found.history.valid[:, :, beams:slots].any(-1) & live
+        fed = jnp.where(live, beams + wide * (slots - beams), 0).sum() / live.sum()
+        return found.sequences[:, 0], fed
+
+    truth, _ = best(decoder, trie, queries, beams=exactness.widest_level(docids))
+    backed, fed = best(decoder, trie, queries, beams=beams, backoff=Backoff(extra, threshold))
+    share = lambda found: float((found == truth).all(-1).mean())  # noqa: E731
+    few, same_cost, many = (
+        share(best(decoder, trie, queries, beams=k)[0]) for k in (beams, round(float(fed)), beams + extra)
+    )
+    return {
+        "best found": share(backed),
+        "hypotheses a step": float(fed),
+        f"by {beams} beams": few,
+        "by as many beams": same_cost,
+        f"by {beams + extra} beams": many,
+    }
+
+
+def top_k(scheme: str) -> dict[str, float]:
+    """Random and trained networks; see `exactness.measure`."""
+    runs = [
+        exactness.measure(scheme, documents=5000, trained=trained, few=50, count=2, steps=2000)
+        for trained in (False, True)
+    ]
+    return {name: max(run[name] for run in runs) for name in ("wrong", "difference")}
+
+
+# Device → bytes/s of its memory and bfloat16 operations/s, as its maker states them.
+DEVICES = {"H100": (3.35e12, 989e12), "H200": (4.8e12, 989e12), "A100": (2.04e12, 312e12)}
+
+
+def roofline(batch: int, beams: int, normalize: str) -> dict[str, float]:
+    """A step of T5-base in bfloat16 on a GPU, against what its memory and its arithmetic allow at the least."""
+    kind = jax.devices()[0].device_kind
+    names = [name for name in DEVICES if name in kind]
+    if not names:
+        raise InputError(f"nothing is known of the speed of {kind}", "Add it to DEVICES in benchmarks/decoding.py.")
+    bandwidth, operations = DEVICES[names[0]]
+    width, layers, hidden, length = 768, 12, 3072, 32
+    sizes = {"emb_dim": width, "num_heads": 12, "num_encoder_layers": 1, "num_decoder_layers": layers}
+    config = T5Config(vocab_size=VOCABULARY, mlp_dim=hidden, dtype="bfloat16", dropout_rate=0.0, **sizes)  # type: ignore[arg-type]
+    docids = _random_docids()
+    decoder, trie = _random_network(config, docids), Trie.from_docids(docids)
+    tokens = jnp.ones((batch, length), jnp.int32)
+    encoded = decoder._apply(tokens, method="encode")
+    seconds = []
+    for _ in range(12):
+        start = time.perf_counter()
+        jax.block_until_ready(decode(decoder, tokens, encoded, trie, beams=beams, normalize=normalize))
+        seconds.append(time.perf_counter() - start)
+    rows = batch * beams
+    weights = layers * (6 * width**2 + 2 * width * hidden)  # of a step: cross-attention's keys are there already
+    outputs = (VOCABULARY if normalize == "vocabulary" else CODES) * width
+    moved = 4 * (weights + outputs) + layers * 2 * 2 * width * (batch * length + rows * LEVELS / 2)
+    computed = 2 * rows * (weights + outputs)
+    least = max(moved / bandwidth, computed / operations)
+    step = statistics.median(seconds[2:]) / LEVELS
+    return {
+        "ms/step": 1e3 * step,
+        "roofline ms": 1e3 * least,
+        "share of roofline": least / step,
+        "bound by memory": float(moved / bandwidth > computed / operations),
+    }
+
+
+def rows() -> list[harness.Row]:
+    """The table."""
+    network = {"docids": DOCIDS, "levels": LEVELS, "codes": CODES, "vocabulary": VOCABULARY, "shape": "T5-small"}
+    found = []
+    floors = {
+        ("8×10", "vocabulary"): 2.8,
+        ("1×100", "vocabulary"): 4.0,
+        ("8×10", "level"): 4.8,
+        ("1×100", "level"): 7.5,
+    }
+    for (shape, normalize), floor in floors.items():
+        found.append(
+            harness.Row(
+                name=f"transformers, {shape}, {normalize}",
+                config={**network, "batch, beams, source": SHAPES[shape], "normalize": normalize, "pairs": 9},
+                measure=functools.partial(against_transformers, shape, normalize, 9),
+                at_least={"times faster": floor, "same docids": 1.0},
+                at_most={"score difference": exactness.TOLERANCE},
+                seeds=(0, 1),
+            )
+        )
+    for shape in SHAPES:
+        for normalize, floor in (("vocabulary", 3.0), ("level", 5.0)):
+            found.append(
+                harness.Row(
+                    name=f"grtools, {shape}, {normalize}",
+                    config={**network, "batch, beams, source": SHAPES[shape], "normalize": normalize, "pairs": 9},
+                    measure=functools.partial(against_grtools, shape, normalize, 9),
+                    at_least={"times faster": floor, "same docids": 1.0},
+                    at_most={"score difference": exactness.TOLERANCE},
+                    seeds=(0, 1),
+                )
+            )
+    for scheme in exactness.SCHEMES:
+        found.append(
+            harness.Row(
+                name=f"top-K, {scheme}",
+                config={"documents": 5000, "beams": "50 and the widest level", "queries": 2, "steps": 2000},
+                measure=functools.partial(top_k, scheme),
+                at_most={"wrong": 0.0, "difference": exactness.TOLERANCE},
+                seeds=(0,),
+            )
+        )
+    for threshold in (-0.5, -1.0, -2.0):
+        settings = {"beams": 2, "extra": 6, "documents": 2000, "count": 500}
+        found.append(
+            harness.Row(
+                name=f"backoff below {threshold}",
+                config={"threshold": threshold, **settings},
+                measure=functools.partial(backoff_quality, threshold, **settings),
+                seeds=(0,),
+            )
+        )
+    if jax.default_backend() == "gpu":
+        for batch in (1, 32, 256):
+            for beams in (10, 100):
+                for normalize in ("vocabulary", "level"):
+                    found.append(
+                        harness.Row(
+                            name=f"GPU, {batch}×{beams}, {normalize}",
+                            config={**network, "shape": "T5-base", "dtype": "bfloat16", "normalize": normalize},
+                            measure=functools.partial(roofline, batch, beams, normalize),
+                            seeds=(0,),
+                        )
+                    )
+    else:
+        print("decoding: JAX sees no GPU, so its rows are left out", file=sys.stderr)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("decoding", rows()))
