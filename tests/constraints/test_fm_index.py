@@ -266,6 +266,13 @@ def test_views_by_name():
     assert index.count(rows).tolist() == [[4], [3], [1]]
 
 
+def test_levels_are_refused():
+    index = FMIndex.from_text(TokenText.of([[1, 2]], 6))
+    scores = LogitScores(jnp.zeros((1, 1, 6)), "level", levels=((0, 6),))
+    with pytest.raises(InputError, match="no blocks of tokens per level"):
+        index.candidates(index.initial_state(1), scores, 2)
+
+
 def test_large_vocabularies_and_many_symbols():
     rng = np.random.default_rng(0)
     rows = [rng.integers(0, 200_000, 300) for _ in range(4)] + [np.full(50, 199_999)]
