@@ -56,9 +56,16 @@ def queries(documents: np.ndarray) -> np.ndarray:
     return (documents[:, None] // 8 ** np.arange(SOURCE_LENGTH) % 8 + 2 + 8 * np.arange(SOURCE_LENGTH)).astype(np.int32)
 
 
-def network(docids: Docids, layers: int, seed: int) -> tuple[EncoderDecoderModel, Any]:
+def network(docids: Docids, layers: int, seed: int, dtype: str = "float32") -> tuple[EncoderDecoderModel, Any]:
     """A small random encoder-decoder for these docids, and its parameters."""
-    sizes: dict[str, Any] = {"emb_dim": 32, "num_heads": 2, "head_dim": 16, "mlp_dim": 64, "dropout_rate": 0.0}
+    sizes: dict[str, Any] = {
+        "emb_dim": 32,
+        "num_heads": 2,
+        "head_dim": 16,
+        "mlp_dim": 64,
+        "dropout_rate": 0.0,
+        "dtype": dtype,
+    }
     sizes |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
     module = EncoderDecoder(
         T5Config(vocab_size=2 + 8 * SOURCE_LENGTH, **sizes), T5Config(vocab_size=docids.vocab_size, **sizes)

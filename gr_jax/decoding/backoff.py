@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from gr_jax.decoding.decoder import Cache, Decoder, Features
+from gr_jax.decoding.hypotheses import pad_axis
 from gr_jax.errors import InputError
 
 
@@ -65,11 +66,7 @@ def step_decoder(
 
     def without(cache: Cache) -> tuple[Features, Cache]:
         features, cache = decoder.step(tokens[:, :beams], step, ancestors[:, :beams], cache)
-        return jax.tree.map(lambda leaf: _pad(leaf, live - beams), features), cache
+        return jax.tree.map(lambda leaf: pad_axis(leaf, live - beams), features), cache
 
     found: Any = lax.cond(jnp.any(scores[:, beams:] > -jnp.inf), with_siblings, without, cache)
     return found
-
-
-def _pad(leaf: Array, missing: int) -> Array:
-    return jnp.pad(leaf, ((0, 0), (0, missing), *([(0, 0)] * (leaf.ndim - 2))))

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from gr_jax.constraints.base import Candidates, Constraint, State
+from gr_jax.constraints.base import Constraint, State
 from gr_jax.decoding import history as histories
 from gr_jax.decoding.backoff import Backoff, drop_reserve, step_decoder
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
 from gr_jax.decoding.groups import choose_by_group
 from gr_jax.decoding.history import History, Kept
+from gr_jax.decoding.hypotheses import Extensions, Live, extensions_of, follow, pad_axis, pad_live, write
 from gr_jax.decoding.merging import WAYS, merge_equal
 from gr_jax.decoding.processors import Processor, Written, process
 from gr_jax.decoding.top_k import top_k
@@ -49,24 +50,6 @@ class Beams(NamedTuple):
     states: State
     valid: Bool[Array, "batch beam"]
     history: History | None = None
-
-
-class _Live(NamedTuple):
-    """Hypotheses that go on; scores are plain log-probabilities."""
-
-    sequences: Int[Array, "batch beam max_len"]
-    scores: Float[Array, "batch beam"]
-    states: State
-    ancestors: Int[Array, "batch beam max_len"]
-
-
-class _Extensions(NamedTuple):
-    """Hypotheses with one more token, of a query in one flat list."""
-
-    scores: Float[Array, "batch n"]
-    parent: Int[Array, "batch n"]
-    token: Int[Array, "batch n"]
-    states: State
 
 
 class _Found(NamedTuple):
@@ -157,7 +140,7 @@ def beam_search(
         backoff,
         end_within_beams,
     )
-    live: _Live | None = search.start(batch, view)
+    live: Live | None = search.start(batch, view)
     assert live is not None
     kept = histories.empty(live.states, batch, max_len, search.most_live + beams) if history else None
     found = _Found(None, kept, cache)
@@ -233,26 +216,26 @@ class _Search(NamedTuple):
     def penalty(self, length: int | Array) -> float | Array:
         return ((5.0 + length) / 6.0) ** self.length_penalty
 
-    def start(self, batch: int, view: Any) -> _Live:
+    def start(self, batch: int, view: Any) -> Live:
         """One empty hypothesis a group."""
         states = self.constraint.initial_state(batch, view)
         states = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.groups, axis=1), states)
         nothing = jnp.zeros((batch, self.groups, self.max_len), jnp.int32)
-        return _Live(nothing, jnp.zeros((batch, self.groups), jnp.float32), states, nothing)
+        return Live(nothing, jnp.zeros((batch, self.groups), jnp.float32), states, nothing)
 
-    def step(self, live: _Live, found: _Found, step: int | Array, steps: range) -> tuple[_Live | None, _Found]:
+    def step(self, live: Live, found: _Found, step: int | Array, steps: range) -> tuple[Live | None, _Found]:
         """Writes one token. `steps` are the values that `step` can have."""
         complete, history, cache = found
         batch, beam, _ = live.sequences.shape
         own_slot = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32), (batch, beam))
-        live = live._replace(ancestors=_write(live.ancestors, step, own_slot))
+        live = live._replace(ancestors=write(live.ancestors, step, own_slot))
         last = live.sequences[:, :, jnp.maximum(step - 1, 0)]  # at step 0 nothing was written: 0 is the start token
         features, cache = step_decoder(self.decoder, last, step, live.ancestors, cache, live.scores, self.beams)
         scores = self.decoder.scores(features, step, self.normalize)
         if self.processors:
             scores = process(self.processors, scores, Written(live.sequences, step, self.constraint, live.states))
         candidates = self.constraint.candidates(live.states, scores, self.most_live, steps)
-        going_on, ending = _extensions(live, candidates)
+        going_on, ending = extensions_of(live, candidates)
         next_live = None
         is_last = isinstance(step, int) and step + 1 == self.max_len
         nothing_complete = complete is None and not candidates.ending
@@ -262,7 +245,7 @@ class _Search(NamedTuple):
                 before = jnp.take_along_axis(live.scores, chosen.parent[:, :1], axis=1)
                 confidence = (chosen.scores[:, :1] - before)[:, 0]  # of the token by which the best one came
                 chosen = chosen._replace(scores=drop_reserve(chosen.scores, confidence, self.beams, self.backoff))
-            next_live = _follow(live, chosen, step)
+            next_live = follow(live, chosen, step)
             history = _record(history, step, chosen, 0)
         if candidates.ending:
             if self.end_within_beams:
@@ -270,14 +253,14 @@ class _Search(NamedTuple):
                 cut = top_k(every, min(self.beams, every.shape[1]))[0][:, -1:]  # --> [batch, 1]
                 ending = ending._replace(scores=jnp.where(ending.scores < cut, -jnp.inf, ending.scores))
             chosen = self.choose(ending, beam, self.beams)
-            ended = _follow(live, chosen, step)
+            ended = follow(live, chosen, step)
             length = jnp.broadcast_to(jnp.asarray(step + 1, jnp.int32), ended.scores.shape)
             done = _flagged(ended.sequences, length, ended.scores / self.penalty(step + 1), ended.states)
             complete = self.best(complete, done)
             history = _record(history, step, chosen, self.most_live)
         return next_live, _Found(complete, history, cache)
 
-    def choose(self, extensions: _Extensions, beam: int, k: int) -> _Extensions:
+    def choose(self, extensions: Extensions, beam: int, k: int) -> Extensions:
         """The k best extensions of the hypotheses of each query, or k / groups of each group, of which there are then
         always so many."""
         scores, n = extensions.scores, extensions.scores.shape[1]
@@ -313,9 +296,9 @@ class _Search(NamedTuple):
         rows = jnp.arange(len(index))[:, None]
         return jax.tree.map(lambda leaf: leaf[rows, index].reshape(batch, -1, *leaf.shape[2:]), both)
 
-    def loop(self, live: _Live, found: _Found, start: int) -> tuple[_Live, _Found]:
+    def loop(self, live: Live, found: _Found, start: int) -> tuple[Live, _Found]:
         """The remaining steps by one body that serves them all."""
-        live = _pad_live(live, self.most_live)
+        live = pad_live(live, self.most_live)
         complete = _nothing(live) if found.complete is None else found.complete
         complete = jax.tree.map(lambda leaf: leaf[:, : self.beams], complete)
         found = found._replace(complete=_pad(complete, self.beams))
@@ -325,7 +308,7 @@ class _Search(NamedTuple):
         def body(carry):
             step, live, found = carry
             live_next, found = self.step(live, found, step, steps)
-            live_next = live if live_next is None else _pad_live(live_next, self.most_live)
+            live_next = live if live_next is None else pad_live(live_next, self.most_live)
             return step + 1, live_next, found
 
         def can_improve(carry):
@@ -342,48 +325,17 @@ class _Search(NamedTuple):
         return live, found
 
 
-def _follow(live: _Live, chosen: _Extensions, step: int | Array) -> _Live:
-    rows = jnp.arange(len(chosen.parent))[:, None]
-    sequences = _write(live.sequences[rows, chosen.parent], step, chosen.token)
-    return _Live(sequences, chosen.scores, chosen.states, live.ancestors[rows, chosen.parent])
-
-
-def _record(history: Kept | None, step: int | Array, chosen: _Extensions, column: int) -> Kept | None:
+def _record(history: Kept | None, step: int | Array, chosen: Extensions, column: int) -> Kept | None:
     if history is None:
         return None
     return histories.write(history, step, Kept(chosen.token, chosen.parent, chosen.scores, chosen.states), column)
-
-
-def _extensions(live: _Live, candidates: Candidates) -> tuple[_Extensions, _Extensions]:
-    """All extensions of a query's hypotheses as flat lists: those that go on, and those that complete a docid."""
-    batch, beam = live.scores.shape
-    log_prob = jnp.where(candidates.valid, candidates.log_prob, -jnp.inf).astype(jnp.float32)
-    if candidates.parent is None:
-        parent = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32)[:, None], log_prob.shape)
-        before = live.scores[:, :, None]
-    else:
-        parent = candidates.parent
-        before = jnp.take_along_axis(live.scores, parent, axis=1)
-    every = _Extensions(before + log_prob, parent, candidates.token, candidates.next_state)
-    width, axis = log_prob.shape[-1] - candidates.ending, log_prob.ndim - 1
-
-    def columns(leaf: Array, start: int, stop: int) -> Array:
-        n = (stop - start) * (beam if candidates.parent is None else 1)
-        return lax.slice_in_dim(leaf, start, stop, axis=axis).reshape(batch, n, *leaf.shape[axis + 1 :])
-
-    going_on = jax.tree.map(lambda leaf: columns(leaf, 0, width), every)
-    return going_on, jax.tree.map(lambda leaf: columns(leaf, width, width + candidates.ending), every)
-
-
-def _write(table: Int[Array, "batch beam max_len"], step: int | Array, column: Int[Array, "batch beam"]) -> Array:
-    return lax.dynamic_update_slice_in_dim(table, column[:, :, None].astype(table.dtype), step, axis=2)
 
 
 def _flagged(sequences: Array, lengths: Array, scores: Array, states: State) -> Beams:
     return Beams(sequences, lengths, scores, states, scores > -jnp.inf)
 
 
-def _nothing(live: _Live) -> Beams:
+def _nothing(live: Live) -> Beams:
     """As many sequences as there are hypotheses, none of them valid."""
     nothing = jnp.full(live.scores.shape, -jnp.inf)
     return _flagged(live.sequences, jnp.zeros_like(live.scores, jnp.int32), nothing, live.states)
@@ -392,20 +344,10 @@ def _nothing(live: _Live) -> Beams:
 def _pad(beams: Beams, size: int) -> Beams:
     """Adds sequences that are flagged as not valid, and blanks those that are not."""
     missing = size - beams.scores.shape[1]
-    beams = jax.tree.map(lambda leaf: _pad_axis(leaf, missing), beams)
+    beams = jax.tree.map(lambda leaf: pad_axis(leaf, missing), beams)
     scores = jnp.where(jnp.arange(size) < size - missing, beams.scores, -jnp.inf)
     return beams._replace(
         sequences=jnp.where(beams.valid[:, :, None], beams.sequences, 0),
         lengths=jnp.where(beams.valid, beams.lengths, 0),
         scores=scores,
     )
-
-
-def _pad_live(live: _Live, size: int) -> _Live:
-    missing = size - live.scores.shape[1]
-    scores = jnp.pad(live.scores, ((0, 0), (0, missing)), constant_values=-math.inf)
-    return jax.tree.map(lambda leaf: _pad_axis(leaf, missing), live)._replace(scores=scores)
-
-
-def _pad_axis(leaf: Array, missing: int) -> Array:
-    return jnp.pad(leaf, ((0, 0), (0, missing), *([(0, 0)] * (leaf.ndim - 2))))

@@ -1,8 +1,13 @@
 """The top-K of every scheme of docids, with random and trained networks."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from benchmarks import exactness
+from gr_jax.constraints import Trie
+from gr_jax.decoding import score_docids
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -22,6 +27,29 @@ def test_top_k_of_a_thousand_docids(scheme, trained):
     assert found["wrong"] == 0 and found["difference"] <= exactness.TOLERANCE
     if trained and scheme == "naive numeric":
         assert found["found"] > 0
+
+
+def test_in_bfloat16_the_ranking_is_that_of_teacher_forcing_up_to_rounding():
+    docids = exactness.SCHEMES["hierarchical k-means, tokens by position"](60, 0)
+    scores = {}
+    for dtype in ("float32", "bfloat16"):
+        model, params = exactness.network(docids, 1, 0, dtype)
+        decoder, source = model.decoder(params), exactness.queries(np.arange(3))
+        settings = {"beams": 60, "max_len": docids.max_steps}
+        found = exactness.search(decoder, source, Trie.from_docids(docids), normalize="level", **settings)
+        assert found.valid.all() and np.isfinite(found.scores).all() and found.scores.dtype == jnp.float32
+        cache = decoder.start(source, **settings)
+        forced = jax.jit(score_docids, static_argnames="normalize")(
+            decoder, cache, found.sequences, found.lengths, normalize="level"
+        )
+        np.testing.assert_allclose(found.scores, forced, atol=1e-4 if dtype == "float32" else 0.1)
+        scores[dtype] = [
+            dict(zip(map(tuple, found.sequences[query].tolist()), found.scores[query].tolist(), strict=True))
+            for query in range(3)
+        ]
+    for exact, rounded in zip(*scores.values(), strict=True):
+        assert exact.keys() == rounded.keys()  # every docid, since beams are as many
+        np.testing.assert_allclose([rounded[docid] for docid in exact], list(exact.values()), atol=0.1)
 
 
 def test_wrong_ranks_are_counted():
