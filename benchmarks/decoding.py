@@ -383,6 +383,7 @@ def rows() -> list[harness.Row]:
                 name=f"backoff below {threshold}",
                 config={"threshold": threshold, **settings},
                 measure=functools.partial(backoff_quality, threshold, **settings),
+                note="no better than as many plain beams",
                 seeds=(0,),
             )
         )
