@@ -86,7 +86,7 @@ class Processed:
       scores: before the change.
       written: of the same step.
       change: makes new values [..., width] of values and tokens [..., width] and the rows [..., n] of their states.
-      rows: arrays [batch, beam, n] that the change needs, or a function that computes them when first needed.
+      rows: arrays [batch, beam, n] that the change needs.
       keeps_order: the change never alters which of two tokens of a state is better.
     """
 
@@ -95,11 +95,11 @@ class Processed:
         scores: Scores,
         written: Written,
         change: Change,
-        rows: tuple[Array, ...] | Callable[[], tuple[Array, ...]] = (),
+        rows: tuple[Array, ...] = (),
         keeps_order: bool = False,
     ):
         self.normalize = scores.normalize
-        self._scores, self._written, self._change, self._given_rows = scores, written, change, rows
+        self._scores, self._written, self._change, self._rows = scores, written, change, rows
         self._keeps_order = keeps_order
 
     def __copy__(self) -> Processed:
@@ -107,10 +107,6 @@ class Processed:
         new = object.__new__(Processed)
         new.__dict__ = {**self.__dict__, "_scores": copy.copy(self._scores), "_written": copy.copy(self._written)}
         return new
-
-    @functools.cached_property
-    def _rows(self) -> tuple[Array, ...]:
-        return self._given_rows() if callable(self._given_rows) else self._given_rows
 
     def at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
         return self._change(self._scores.at(tokens), tokens, *self._rows)
@@ -242,15 +238,13 @@ class ForbidSequences:
         return cls(jnp.asarray(table))
 
     def __call__(self, scores: Scores, written: Written) -> Scores:
-        def last_tokens():
-            before = self.sequences.shape[1] - 1
-            place = written.step - before + jnp.arange(before)
-            tail = written.sequences[..., jnp.maximum(place, 0)]  # --> [batch, beam, longest − 1]
-            tail = jnp.where(place >= 0, tail, -2)[..., None, :]
-            follows = jnp.all((self.sequences[:, :-1] == -1) | (self.sequences[:, :-1] == tail), axis=-1)
-            return (jnp.where(follows, self.sequences[:, -1], -1),)  # --> [batch, beam, count]
-
-        return Processed(scores, written, _forbid, last_tokens)
+        before = self.sequences.shape[1] - 1
+        place = written.step - before + jnp.arange(before)
+        tail = written.sequences[..., jnp.maximum(place, 0)]  # --> [batch, beam, longest − 1]
+        tail = jnp.where(place >= 0, tail, -2)[..., None, :]
+        follows = jnp.all((self.sequences[:, :-1] == -1) | (self.sequences[:, :-1] == tail), axis=-1)
+        last = jnp.where(follows, self.sequences[:, -1], -1)  # --> [batch, beam, count]
+        return Processed(scores, written, _forbid, (last,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,16 +261,14 @@ class NoRepeatNgram:
         _check(self.n, 0, float("inf"), "n-grams of no tokens", "Give n ≥ 1.")
 
     def __call__(self, scores: Scores, written: Written) -> Scores:
-        def last_tokens():
-            sequences, before = written.sequences, self.n - 1
-            starts = max(sequences.shape[-1] - before, 0)  # where an n-gram can start
-            windows = jnp.arange(starts)[:, None] + jnp.arange(before)  # --> [starts, n − 1]
-            tail = sequences[..., jnp.maximum(written.step - before + jnp.arange(before), 0)]
-            same = jnp.all(sequences[..., windows] == tail[..., None, :], axis=-1)  # --> [batch, beam, starts]
-            last = jnp.arange(starts) + before
-            return (jnp.where(same & (last < written.step), sequences[..., last], -1),)
-
-        return Processed(scores, written, _forbid, last_tokens)
+        sequences, before = written.sequences, self.n - 1
+        starts = max(sequences.shape[-1] - before, 0)  # where an n-gram can start
+        windows = jnp.arange(starts)[:, None] + jnp.arange(before)  # --> [starts, n − 1]
+        tail = sequences[..., jnp.maximum(written.step - before + jnp.arange(before), 0)]
+        same = jnp.all(sequences[..., windows] == tail[..., None, :], axis=-1)  # --> [batch, beam, starts]
+        last = jnp.arange(starts) + before
+        again = jnp.where(same & (last < written.step), sequences[..., last], -1)
+        return Processed(scores, written, _forbid, (again,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,11 +318,8 @@ class TopK:
         _check(self.k, 0, float("inf"), "the best no tokens", "Give k ≥ 1.")
 
     def __call__(self, scores: Scores, written: Written) -> Scores:
-        def least():
-            best, _ = top_k(allowed_scores(scores, written), min(self.k, written.vocab_size))
-            return (best[..., -1:],)
-
-        return Processed(scores, written, _cut, least)
+        best, _ = top_k(allowed_scores(scores, written), min(self.k, written.vocab_size))
+        return Processed(scores, written, _cut, (best[..., -1:],))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -344,15 +333,13 @@ class TopP:
         _check(self.p, 0.0, 1.0, "a probability outside of (0, 1]", "Give 0 < p ≤ 1.")
 
     def __call__(self, scores: Scores, written: Written) -> Scores:
-        def least():
-            best = -jnp.sort(-allowed_scores(scores, written), axis=-1)
-            largest = jnp.where(jnp.isfinite(best[..., :1]), best[..., :1], 0.0)
-            mass = jnp.exp(best - largest)
-            before = jnp.cumsum(mass, axis=-1) - mass
-            kept = (before < self.p * jnp.sum(mass, axis=-1, keepdims=True)) | (self.p >= 1)  # sums round
-            return (jnp.min(jnp.where(kept, best, jnp.inf), axis=-1, keepdims=True),)
-
-        return Processed(scores, written, _cut, least)
+        best = -jnp.sort(-allowed_scores(scores, written), axis=-1)
+        largest = jnp.where(jnp.isfinite(best[..., :1]), best[..., :1], 0.0)
+        mass = jnp.exp(best - largest)
+        before = jnp.cumsum(mass, axis=-1) - mass
+        kept = (before < self.p * jnp.sum(mass, axis=-1, keepdims=True)) | (self.p >= 1)  # sums round
+        least = jnp.min(jnp.where(kept, best, jnp.inf), axis=-1, keepdims=True)
+        return Processed(scores, written, _cut, (least,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -365,10 +352,8 @@ class MinP:
         _check(self.p, 0.0, 1.0, "a ratio outside of (0, 1]", "Give 0 < p ≤ 1.")
 
     def __call__(self, scores: Scores, written: Written) -> Scores:
-        def least():
-            return (jnp.max(allowed_scores(scores, written), axis=-1, keepdims=True) + jnp.log(self.p),)
-
-        return Processed(scores, written, _cut, least)
+        best = jnp.max(allowed_scores(scores, written), axis=-1, keepdims=True)
+        return Processed(scores, written, _cut, (best + jnp.log(self.p),))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -392,12 +377,10 @@ class Renormalize:
                 "scores per level say nothing of the other tokens of the vocabulary", 'Use Renormalize(over="allowed").'
             )
 
-        def total():
-            over = allowed_scores if self.over == "allowed" else every_score
-            log_sum = jax.nn.logsumexp(over(scores, written), axis=-1, keepdims=True)
-            return (jnp.where(jnp.isfinite(log_sum), log_sum, 0.0),)
-
-        return Processed(scores, written, lambda values, tokens, log_sum: values - log_sum, total, keeps_order=True)
+        over = allowed_scores if self.over == "allowed" else every_score
+        total = jax.nn.logsumexp(over(scores, written), axis=-1, keepdims=True)
+        total = jnp.where(jnp.isfinite(total), total, 0.0)
+        return Processed(scores, written, lambda values, tokens, total: values - total, (total,), keeps_order=True)
 
 
 def _among(tokens: Int[Array, "... width"], listed: Int[Array, "... n"]) -> Bool[Array, "... width"]:

@@ -11,7 +11,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Constraint, Scores, State, normalize_over
-from gr_jax.constraints.everything import Everything
+from gr_jax.constraints.mixed import Mixed
+from gr_jax.constraints.token_text_trie import TokenTextTrie
+from gr_jax.constraints.trie import Trie
 from gr_jax.decoding.beam_search import UNROLLED_STEPS
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
 from gr_jax.decoding.processors import Processor, Written, allowed_scores, process
@@ -99,7 +101,7 @@ def sample(
       unroll: so many first steps are unrolled, the others share one loop, which ends when all samples are complete.
         Default: all up to 8, else the first.
       children: draw among the constraint's `candidates` (cheap for tries) instead of over a mask of the vocabulary.
-        Default: unless there is no constraint.
+        Default: where the constraint is made of tries; other constraints rank what they give.
 
     Raises:
       InputError: samples < 1, max_len < 1, an unknown normaliser.
@@ -115,7 +117,7 @@ def sample(
     if unroll is None:
         unroll = max_len if max_len <= UNROLLED_STEPS else 1
     if children is None:
-        children = not isinstance(constraint, Everything)
+        children = _lists_children(constraint)
     sampler = _Sampler(decoder, constraint, samples, max_len, normalize, tuple(processors), key, children)
     step, unroll = 0, min(max(unroll, 1), max_len)
     state = sampler.start(batch, view)
@@ -133,6 +135,12 @@ def sample(
             lambda carry: (carry[0] < max_len) & jnp.any(carry[1].going), body, (jnp.int32(step), state, cache)
         )
     return sampler.finish(state)
+
+
+def _lists_children(constraint: Constraint) -> bool:
+    if isinstance(constraint, Mixed):
+        return all(_lists_children(one) for one in constraint.constraints)
+    return isinstance(constraint, (Trie, TokenTextTrie))
 
 
 class _Sampler(NamedTuple):

@@ -196,7 +196,7 @@ def test_beam_search_with_processors():
     )
     cache = decoder.init_cache(queries, 8, 3)
     for normalize in ("vocabulary", "constraint"):
-        beams = beam_search(
+        beams = jax.jit(beam_search, static_argnames=("beams", "max_len", "normalize"))(
             decoder, cache, Trie.from_docids(docids), beams=8, max_len=3, normalize=normalize, processors=chain
         )
         for query in range(2):
