@@ -5,6 +5,8 @@ from gr_jax.decoding.beam_search import Beams as Beams
 from gr_jax.decoding.beam_search import beam_search as beam_search
 from gr_jax.decoding.decoder import Decoder as Decoder
 from gr_jax.decoding.history import History as History
+from gr_jax.decoding.sampling import Samples as Samples
+from gr_jax.decoding.sampling import sample as sample
 from gr_jax.decoding.scores import LogitScores as LogitScores
 from gr_jax.decoding.scores import TableScores as TableScores
 from gr_jax.decoding.teacher_forcing import score_docids as score_docids
