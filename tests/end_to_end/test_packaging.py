@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-EXTRAS = {"data", "search", "eval", "quickstart", "minilm", "test", "gpu", "tpu", "t5x", "all"}
+EXTRAS = {"data", "search", "eval", "ngrams", "quickstart", "minilm", "test", "gpu", "tpu", "t5x", "all"}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def _name(requirement: str) -> str:
 def test_extras(setup_arguments):
     assert set(setup_arguments["extras_require"]) == EXTRAS
     everything = {_name(r) for r in setup_arguments["extras_require"]["all"]}
-    for extra in ("data", "search", "eval", "quickstart"):
+    for extra in ("data", "search", "eval", "ngrams", "quickstart"):
         assert {_name(r) for r in setup_arguments["extras_require"][extra]} <= everything
 
 
