@@ -35,7 +35,7 @@ class History(NamedTuple):
       tokens, parents, scores, states: see `Kept`; leaves [batch, steps, n]. A prefix that is not among those that go on
         at a step, although its parent is at the step before, was pruned there.
       valid: bool[batch, steps, n].
-      complete: bool[n], which columns are complete identifiers.
+      complete: bool[batch, steps, n], the same everywhere: which columns are complete identifiers.
     """
 
     tokens: Int[Array, "batch steps n"]
@@ -43,7 +43,7 @@ class History(NamedTuple):
     scores: Float[Array, "batch steps n"]
     states: State
     valid: Bool[Array, "batch steps n"]
-    complete: Bool[Array, " n"]
+    complete: Bool[Array, "batch steps n"]
 
     def sequences(self) -> Int[Array, "batch steps n steps"]:
         """What each hypothesis had written: after step i its first i + 1 tokens, then 0."""
@@ -81,5 +81,5 @@ def write(history: Kept, step: int | Array, kept: Kept, column: int) -> Kept:
 
 def finish(history: Kept, beams: int) -> History:
     """The history as it is returned."""
-    complete = jnp.arange(history.scores.shape[2]) >= beams
+    complete = jnp.broadcast_to(jnp.arange(history.scores.shape[2]) >= beams, history.scores.shape)
     return History(*history, history.scores > -jnp.inf, complete)

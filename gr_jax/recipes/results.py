@@ -121,18 +121,15 @@ def beam_survival(
       docids: of the retriever.
 
     Returns:
-      float [max_len]: entry i is for the first i + 1 tokens, among the hypotheses that were left at the end.
+      float [max_len]: entry i is for the first i + 1 tokens, among the hypotheses that were kept after as many.
     """
     asked = [(query, relevant) for query, relevant in zip(queries, gold, strict=True) if len(relevant)]
     alive = np.zeros(docids.tokens.shape[1])
     if not asked:
         return alive
-    ranking = retriever.retrieve([query for query, _ in asked], retriever.beams, explain=True)
-    assert ranking.evidence is not None
-    for documents_found, (_, relevant) in zip(ranking.evidence, asked, strict=True):
-        written = [reason.tokens for reasons in documents_found for reason in reasons]
+    kept = retriever.kept_prefixes([query for query, _ in asked])
+    for prefixes, (_, relevant) in zip(kept, asked, strict=True):
         right = [docids.sequence(int(row)) for document in relevant for row in docids.rows_of(document)]
         for depth in range(1, len(alive) + 1):
-            beams = {tokens[:depth] for tokens in written}
-            alive[depth - 1] += any(tuple(tokens[:depth]) in beams for tokens in right)
+            alive[depth - 1] += any(tuple(tokens[:depth]) in prefixes[depth - 1] for tokens in right)
     return alive / len(asked)

@@ -6,7 +6,7 @@ import functools
 import os
 import pathlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -116,25 +116,12 @@ class GenerativeRetriever:
             raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)
         if k < 1:
             raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
-        for number, query in enumerate(queries):
-            if not query.strip():
-                raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
+        tokens, lengths = self._encode(queries)
         mask = checked_allowed(allowed, len(queries), self.docids.num_documents)
-        rewrite = text.TRANSFORMS[self.transform]
-        tokens, lengths = text.encode_texts(self.vocabulary, [rewrite(q) for q in queries], self.max_query_length)
-        if full := int(np.sum(lengths >= self.max_query_length)):
-            warnings.warn(
-                f"{full} of {len(queries)} queries fill the {self.max_query_length} tokens that are read; "
-                "what is longer was cut",
-                InputWarning,
-                stacklevel=2,
-            )
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
-        order = np.argsort(lengths, kind="stable")  # queries of one length share a batch
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
+        for rows in self._batches(lengths):
             found, documents = self._decode(
                 tokens[rows], int(lengths[rows].max()), None if mask is None else mask[rows], k
             )
@@ -184,8 +171,62 @@ class GenerativeRetriever:
             max_query_length=meta["max_query_length"],
         )
 
+    def kept_prefixes(self, queries: Sequence[str]) -> list[list[set[tuple[int, ...]]]]:
+        """What the search kept on its way, and so where it lost the rest.
+
+        Returns:
+          For each query, for each depth 1, 2, … the first tokens of docids, so many (or all, where a docid is shorter),
+          that were among its beams.
+
+        Raises:
+          InputError: an empty query.
+        """
+        tokens, lengths = self._encode(queries)
+        kept: list[list[set[tuple[int, ...]]]] = [[] for _ in queries]
+        for rows in self._batches(lengths):
+            found, _ = self._decode(tokens[rows], int(lengths[rows].max()), None, self.beams, history=True)
+            assert found.history is not None
+            sequences, is_prefix = np.asarray(found.history.sequences()), found.history.valid.copy()
+            if self.docids.eos_id is not None:
+                is_prefix &= found.history.tokens != self.docids.eos_id  # without EOS it was kept a step before
+            for at, row in enumerate(rows):
+                whole = {self._docid_of(found, at, int(beam)) for beam in np.flatnonzero(found.valid[at])}
+                for depth in range(1, self.docids.tokens.shape[1] + 1):
+                    going_on = sequences[at, depth - 1][is_prefix[at, depth - 1], :depth]
+                    kept[row].append(
+                        {*map(tuple, going_on.tolist()), *(docid for docid in whole if len(docid) < depth)}
+                    )
+        return kept
+
+    def _encode(self, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens and lengths of queries, which are none of them empty."""
+        for number, query in enumerate(queries):
+            if not query.strip():
+                raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
+        rewrite = text.TRANSFORMS[self.transform]
+        tokens, lengths = text.encode_texts(self.vocabulary, [rewrite(q) for q in queries], self.max_query_length)
+        if full := int(np.sum(lengths >= self.max_query_length)):
+            warnings.warn(
+                f"{full} of {len(queries)} queries fill the {self.max_query_length} tokens that are read; "
+                "what is longer was cut",
+                InputWarning,
+                stacklevel=3,
+            )
+        return tokens, lengths
+
+    def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
+        """Places of queries that are decoded together, as those of one length are."""
+        order = np.argsort(lengths, kind="stable")
+        for start in range(0, len(order), self.batch_size):
+            yield order[start : start + self.batch_size]
+
     def _decode(
-        self, tokens: Int[np.ndarray, "rows length"], longest: int, mask: np.ndarray | None, k: int
+        self,
+        tokens: Int[np.ndarray, "rows length"],
+        longest: int,
+        mask: np.ndarray | None,
+        k: int,
+        history: bool = False,
     ) -> tuple[Beams, Int[np.ndarray, "rows beam limit"]]:
         """Beams and their documents for some queries, padded to one of few shapes so that little is compiled."""
         length = next((n for n in QUERY_LENGTHS if n >= longest), tokens.shape[1])
@@ -206,18 +247,22 @@ class GenerativeRetriever:
             max_len=self.docids.max_steps,
             normalize=self.normalize,
             limit=self._most_documents,
+            history=history,
         )
         beams, documents = jax.device_get((beams, documents))
         return jax.tree.map(lambda leaf: leaf[:rows], beams), documents[:rows]
 
+    def _docid_of(self, found: Beams, query: int, beam: int) -> tuple[int, ...]:
+        return tuple(int(token) for token in found.sequences[query, beam] if token not in (0, self.docids.eos_id))
+
     def _evidence(self, found: Beams, query: int, beam: int) -> Evidence:
-        tokens = [int(token) for token in found.sequences[query, beam] if token not in (0, self.docids.eos_id)]
+        tokens = list(self._docid_of(found, query, beam))
         row = None if self.docids.texts is None else self.docids.row_of(tokens)
         written = "-".join(map(str, tokens)) if row is None else self.docids.name(row)
         return Evidence("docid", written, float(found.scores[query, beam]), tuple(tokens))
 
 
-@functools.partial(jax.jit, static_argnames=("beams", "max_len", "normalize", "limit"))
+@functools.partial(jax.jit, static_argnames=("beams", "max_len", "normalize", "limit", "history"))
 def _search(
     decoder: models.GenerativeDecoder,
     trie: Trie,
@@ -228,11 +273,12 @@ def _search(
     max_len: int,
     normalize: str,
     limit: int,
+    history: bool,
 ) -> tuple[Beams, Int[Array, "rows beam limit"]]:
     """One program: encode, search under the constraint, look the documents up."""
     constraint = trie if allowed is None else trie.restrict(allowed)
     cache = decoder.start(tokens, beams=beams, max_len=max_len)
-    found = beam_search(decoder, cache, constraint, beams=beams, max_len=max_len, normalize=normalize)
+    found = beam_search(decoder, cache, constraint, beams=beams, max_len=max_len, normalize=normalize, history=history)
     documents, _ = constraint.documents(found.states, limit)
     return found, jnp.where(found.valid[..., None], documents, -1)
 

@@ -11,7 +11,6 @@ from gr_jax import corpus, evaluation
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
 from gr_jax.recipes import results
-from gr_jax.retrievers import Evidence, Ranking
 
 
 def test_metrics_are_those_of_the_runs(memorised):
@@ -63,25 +62,14 @@ def test_what_was_trained_on_or_chosen_by_is_not_reported_beside_what_was_not(sp
 
 
 class Beams:
-    """Leaves for each query the hypotheses that it is told; `beams` of them."""
-
-    beams = 3
+    """Keeps for each query the prefixes of the docids that it is told."""
 
     def __init__(self, docids: Docids, left: dict[str, list[list[int]]]):
         self.docids, self.left = docids, left
 
-    def retrieve(self, queries, k, *, allowed=None, explain=False):
-        assert k == self.beams and explain
-        doc_index, evidence = np.full((len(queries), k), -1, np.int32), []
-        for row, query in enumerate(queries):
-            found: dict[int, list[Evidence]] = {}
-            for tokens in self.left[query]:
-                (docid,) = (r for r in range(len(self.docids)) if self.docids.sequence(r) == tokens)
-                for document in self.docids.documents_of(docid):
-                    found.setdefault(int(document), []).append(Evidence("docid", "", 0.0, tuple(tokens)))
-            doc_index[row, : len(found)] = list(found)
-            evidence.append(tuple(map(tuple, found.values())))
-        return Ranking(doc_index, np.zeros(doc_index.shape, np.float32), tuple(evidence))
+    def kept_prefixes(self, queries):
+        depths = range(1, self.docids.tokens.shape[1] + 1)
+        return [[{tuple(tokens[:depth]) for tokens in self.left[query]} for depth in depths] for query in queries]
 
 
 def test_where_beams_die():

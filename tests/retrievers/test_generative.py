@@ -208,6 +208,23 @@ def test_evidence_leaves_eos_out():
     assert made.retrieve(QUERIES, 14).evidence is None
 
 
+@pytest.mark.parametrize("make", [tree, with_levels_and_eos])
+def test_what_the_search_kept_at_each_depth(make):
+    """With beams for all nothing is lost; with few, what is found was kept before."""
+    docids = make()
+    made = retriever(docids)
+    rows = [tuple(docids.sequence(row)) for row in range(len(docids))]
+    for query, kept in enumerate(made.kept_prefixes(QUERIES)):
+        assert kept == [{row[:depth] for row in rows} for depth in range(1, docids.tokens.shape[1] + 1)], query
+    few = retriever(docids, beams=2)
+    ranking = few.retrieve(QUERIES, 2, explain=True)
+    for query, kept in enumerate(few.kept_prefixes(QUERIES)):
+        found = {reason.tokens for reasons in ranking.evidence[query] for reason in reasons}
+        assert found <= kept[-1] and all(docid[:depth] in kept[depth - 1] for docid in found for depth in (1, 2))
+        assert all(2 <= len(prefixes) <= 4 for prefixes in kept)
+        assert all(prefix[:-1] in kept[0] for prefix in kept[1] if len(prefix) == 2)
+
+
 @pytest.mark.parametrize("docids", [clusters, lambda: naive_numeric(14)])
 def test_filters_are_exact_for_each_query(docids):
     made = retriever(docids())
