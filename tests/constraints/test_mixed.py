@@ -3,11 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gr_jax.constraints import Everything, Trie
+from gr_jax.constraints import Everything, FMIndex, Trie
 from gr_jax.constraints.mixed import Mixed
 from gr_jax.decoding import beam_search
 from gr_jax.decoding.sampling import sample
 from gr_jax.docids import Docids
+from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
 from tests.decoding.table_decoder import TableDecoder
 
@@ -127,6 +128,22 @@ def test_flat_lists_of_candidates():
         apart = search(decoder, decoder.init_cache(queries[row : row + 1], 20, 4), constraint, **arguments)
         assert_same(together, apart, row)
     assert together.valid.sum(axis=1).tolist() == [3, 20]
+
+
+def test_with_an_fm_index():
+    """Whose every n-gram is complete, beside docids that must be whole."""
+    pytest.importorskip("pydivsufsort", reason="builds the FM-index")
+    rng = np.random.default_rng(5)
+    index = FMIndex.from_text(TokenText.of([rng.integers(2, 9, 12).tolist() for _ in range(4)], VOCAB))
+    constraints = (Trie.from_docids(titles()), index)
+    decoder, queries = TableDecoder.random(5, VOCAB, 3), rng.normal(size=(2, D))
+    arguments = {"beams": BEAMS, "max_len": 3, "normalize": "vocabulary", "unroll": None}
+    cache = decoder.init_cache(queries, BEAMS, 3)
+    together = search(decoder, cache, Mixed(constraints), view=jnp.array([0, 1]), **arguments)
+    for row, constraint in enumerate(constraints):
+        cache = decoder.init_cache(queries[row : row + 1], BEAMS, 3)
+        assert_same(together, search(decoder, cache, constraint, **arguments), row)
+    assert together.valid[1].all() and not together.valid[0].all()  # few titles have two tokens or one
 
 
 def test_filters(mixed):

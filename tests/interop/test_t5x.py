@@ -53,15 +53,18 @@ def t5x_model(decoder, queries, beams, *, scanned=False, by="cache"):
 
 
 def decode(function, tokens_to_logits, cache, *, beams=BEAMS, inputs=None, eos_id=1, **kwargs):
-    return function(
-        inputs=jnp.zeros((BATCH, MAX_LEN), jnp.int32) if inputs is None else inputs,
-        cache=cache,
-        tokens_to_logits=tokens_to_logits,
-        eos_id=eos_id,
-        num_decodes=beams,
-        decode_rng=None,
-        **kwargs,
-    )
+    inputs = jnp.zeros((BATCH, MAX_LEN), jnp.int32) if inputs is None else inputs
+    return jax.jit(
+        lambda inputs, cache: function(
+            inputs=inputs,
+            cache=cache,
+            tokens_to_logits=tokens_to_logits,
+            eos_id=eos_id,
+            num_decodes=beams,
+            decode_rng=None,
+            **kwargs,
+        )
+    )(inputs, cache)
 
 
 @pytest.mark.parametrize(
