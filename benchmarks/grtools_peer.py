@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 os.environ["KERAS_BACKEND"] = "jax"
 
@@ -99,7 +100,7 @@ def main() -> None:
     """Answers requests until its input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
-    models: dict[tuple[int, bool], tuple] = {}
+    models: dict[tuple[int, bool], tuple[Any, int]] = {}
     for line in sys.stdin:
         request = json.loads(line)
         key = request["beams"], request["mask_future"]

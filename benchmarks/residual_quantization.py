@@ -39,8 +39,8 @@ def measure(levels: int, bits: int, seed: int) -> dict[str, float]:
     """Error (mean squared distance) and seconds of both, and ours by faiss's."""
     try:
         import faiss
-    except ImportError as error:
-        raise InputError("this benchmark compares against faiss", "pip install faiss-cpu") from error
+    except ImportError as missing:
+        raise InputError("this benchmark compares against faiss", "pip install faiss-cpu") from missing
     points = embeddings()
     faiss.omp_set_num_threads(len(os.sched_getaffinity(0)))  # as many as XLA takes
     started = time.monotonic()

@@ -49,8 +49,8 @@ class Candidates:
       token, log_prob, valid: [..., width]. log_prob is meaningless where not valid.
       next_state: the states after them; leaves [..., width]. Where not valid they allow and accept nothing.
       ending: static; the last `ending` columns complete an identifier, the others do not.
-      parent: None, or the candidates of all beams of a query are one flat list, all leaves are [batch, n], and this says
-        which beam each extends: a state with very many candidates then does not pad every other's.
+      parent: None, or the candidates of all beams of a query are one flat list, all leaves are [batch, n], and this
+        says which beam each extends: a state with very many candidates then does not pad every other's.
     """
 
     token: Int[Array, "... width"]

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from gr_jax.constraints import fm_index_filter
 from gr_jax.constraints.base import Candidates, Scores
 from gr_jax.constraints.fm_index_arrays import NARROW
-from gr_jax.decoding.top_k import top_k
+from gr_jax.constraints.top_k import top_k
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:

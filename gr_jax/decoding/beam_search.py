@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Constraint, State
+from gr_jax.constraints.top_k import top_k
 from gr_jax.decoding import history as histories
 from gr_jax.decoding.backoff import Backoff, drop_reserve, step_decoder
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
@@ -24,7 +25,6 @@ from gr_jax.decoding.history import History, Kept
 from gr_jax.decoding.hypotheses import Extensions, Live, extensions_of, follow, pad_axis, pad_live, write
 from gr_jax.decoding.merging import WAYS, merge_equal
 from gr_jax.decoding.processors import Processor, Written, process
-from gr_jax.decoding.top_k import top_k
 from gr_jax.errors import InputError
 
 # Steps that are unrolled by default. A short docid's steps have different shapes (the beam grows, levels differ in

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Constraint, Scores, State
-from gr_jax.decoding.top_k import top_k
+from gr_jax.constraints.top_k import top_k
 from gr_jax.errors import InputError
 
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gr_jax.constraints.top_k import top_k
 from gr_jax.decoding.decoder import NORMALIZERS
-from gr_jax.decoding.top_k import top_k
 from gr_jax.errors import InputError
 
 Block = tuple[int | Array, int]  # where a position's tokens start in the vocabulary, and how many there are

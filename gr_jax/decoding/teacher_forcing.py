@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from gr_jax.constraints.base import Constraint
+from gr_jax.constraints.base import Candidates, Constraint
 from gr_jax.constraints.everything import Everything
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
 from gr_jax.errors import InputError
@@ -56,10 +56,23 @@ def score_docids(
             log_prob = scores.at(token[..., None])[..., 0]
         else:
             assert constraint is not None
-            candidates = constraint.candidates(state, scores, 1, range(step, step + 1))
-            same = (candidates.token == token[..., None]) & candidates.valid
-            log_prob = jnp.max(jnp.where(same, candidates.log_prob, -jnp.inf), axis=-1, initial=-jnp.inf)
+            every = jax.eval_shape(constraint.allowed, state).shape[
+                -1
+            ]  # not the best alone: any token may be asked for
+            candidates = constraint.candidates(state, scores, every, range(step, step + 1))
+            log_prob = _of_token(candidates, token)
             state = constraint.advance(state, token)
         total += jnp.where(step < lengths, log_prob, 0.0)
         last = token
     return total
+
+
+def _of_token(candidates: Candidates, token: Int[Array, "batch n"]) -> Float[Array, "batch n"]:
+    """Log-probabilities of one token at each state; −inf where it is no candidate."""
+    if candidates.parent is None:
+        same = candidates.valid & (candidates.token == token[..., None])
+        return jnp.max(candidates.log_prob, axis=-1, where=same, initial=-jnp.inf)
+    row = jnp.arange(len(token))[:, None]
+    same = candidates.valid & (candidates.token == token[row, candidates.parent])
+    log_prob = jnp.where(same, candidates.log_prob, -jnp.inf)
+    return jnp.full(token.shape, -jnp.inf, log_prob.dtype).at[row, candidates.parent].max(log_prob)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gr_jax.constraints import fm_index_candidates
 from gr_jax.constraints.fm_index import FMIndex
 from gr_jax.corpus import read_beir
-from gr_jax.decoding import LogitScores, beam_search
+from gr_jax.decoding import LogitScores, beam_search, score_docids
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
 from gr_jax.text.vocabulary import ByteVocabulary
@@ -211,6 +211,29 @@ def test_beam_search_finds_what_plain_beam_search_over_ngrams_finds(unroll, eos)
             rows = np.asarray(found.sequences[query])[valid]
             assert [tuple(row[:n].tolist()) for row, n in zip(rows, lengths, strict=True)] == [s for _, s in expected]
             np.testing.assert_allclose(np.asarray(found.scores[query])[valid], [s for s, _ in expected], atol=1e-4)
+
+
+def test_ngrams_given_are_scored_over_what_may_follow_them():
+    vocab, steps = 20, 3
+    text = dataclasses.replace(make_text(0, vocab - 1, views=2), vocab_size=vocab)
+    index = make_index(text)
+    decoder = TableDecoder.random(0, vocab, steps)
+    query = np.random.default_rng(0).normal(size=(1, 8))
+    ngrams = NGrams(text, 0, steps)
+    reference = Reference(decoder, query[0], "constraint", [])
+    for prefix in ngrams.following:
+        reference.following[prefix] = set(ngrams.following[prefix])
+    sequences = [ngram for ngram in ngrams.ngrams(steps) if len(ngram) == steps]
+    scores = score_docids(
+        decoder,
+        decoder.init_cache(query, len(sequences) + 1, steps),
+        jnp.asarray([[*sequences, (19, 19, 19)]]),
+        jnp.full((1, len(sequences) + 1), steps),
+        normalize="constraint",
+        constraint=index,
+    )
+    np.testing.assert_allclose(scores[0, :-1], [reference.score(ngram) for ngram in sequences], atol=1e-4)
+    assert scores[0, -1] == -np.inf
 
 
 def plain_search(reference, ngrams, beams, steps, eos):

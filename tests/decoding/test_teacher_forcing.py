@@ -7,6 +7,7 @@ from gr_jax.constraints import Everything, Trie
 from gr_jax.decoding import score_docids
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
+from tests.decoding.flat_trie import FlatTrie
 from tests.decoding.table_decoder import Reference, TableDecoder
 
 score = jax.jit(score_docids, static_argnames="normalize")
@@ -29,8 +30,10 @@ def make(eos):
 
 
 @pytest.mark.parametrize("eos", [True, False])
-@pytest.mark.parametrize("normalize", ["vocabulary", "level", "constraint"])
-def test_scores_of_whole_docids(eos, normalize):
+@pytest.mark.parametrize(
+    "normalize, flat", [("vocabulary", False), ("level", False), ("constraint", False), ("constraint", True)]
+)
+def test_scores_of_whole_docids(eos, normalize, flat):
     docids, targets, matrix, decoder = make(eos)
     queries = np.random.default_rng(2).normal(size=(3, 8))
     n, steps = matrix.shape
@@ -40,7 +43,7 @@ def test_scores_of_whole_docids(eos, normalize):
         jnp.broadcast_to(jnp.asarray(matrix), (3, n, steps)),
         jnp.broadcast_to(jnp.asarray([len(target) for target in targets]), (3, n)),
         normalize=normalize,
-        constraint=Trie.from_docids(docids),
+        constraint=FlatTrie(Trie.from_docids(docids)) if flat else Trie.from_docids(docids),
     )
     for query in range(3):
         reference = Reference(decoder, queries[query], normalize, targets)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from gr_jax.decoding.top_k import LONG_ROW, top_k
+from gr_jax.constraints.top_k import LONG_ROW, top_k
 
 ours = jax.jit(top_k, static_argnums=1)
 theirs = jax.jit(lax.top_k, static_argnums=1)
