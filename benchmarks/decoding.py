@@ -74,8 +74,8 @@ class Setting:
 
 
 @functools.lru_cache(maxsize=1)
-def _setting() -> Setting:
-    docids, sizes = _random_docids(), {"vocab_size": VOCABULARY, "logits_via_embedding": True, "dropout_rate": 0.0}
+def random_setting() -> Setting:
+    docids, sizes = random_docids(), {"vocab_size": VOCABULARY, "logits_via_embedding": True, "dropout_rate": 0.0}
     config = T5Config(**sizes)  # type: ignore[arg-type]
     decoder = _random_network(config, docids)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gr_jax_decoding_"))
@@ -84,7 +84,7 @@ def _setting() -> Setting:
     return Setting(folder, decoder, docids, Trie.from_docids(docids))
 
 
-def _random_docids() -> Docids:
+def random_docids() -> Docids:
     rng = np.random.default_rng(0)
     codes = np.unique(rng.integers(0, CODES, (DOCIDS + 1000, LEVELS)), axis=0)
     codes = codes[np.sort(rng.permutation(len(codes))[:DOCIDS])]
@@ -146,7 +146,7 @@ def against_transformers(shape: str, normalize: str, pairs: int) -> dict[str, fl
 
     _two_threads()
     torch.set_num_threads(2)
-    setting, (batch, beams, length) = _setting(), SHAPES[shape]
+    setting, (batch, beams, length) = random_setting(), SHAPES[shape]
     model = T5ForConditionalGeneration.from_pretrained(setting.folder).eval()
     tokens, encoded = setting.encoded(batch, length)
     root: dict = {}
@@ -192,7 +192,7 @@ def against_transformers(shape: str, normalize: str, pairs: int) -> dict[str, fl
 def against_grtools(shape: str, normalize: str, pairs: int) -> dict[str, float]:
     """`grtools`, in the interpreter that GR_JAX_GRTOOLS_PYTHON names."""
     _two_threads()
-    setting, (batch, beams, length) = _setting(), SHAPES[shape]
+    setting, (batch, beams, length) = random_setting(), SHAPES[shape]
     tokens, encoded = setting.encoded(batch, length)
     np.save(setting.folder / "encoded.npy", np.asarray(encoded))
 
@@ -309,7 +309,7 @@ def roofline(batch: int, beams: int, normalize: str) -> dict[str, float]:
     width, layers, hidden, length = 768, 12, 3072, 32
     sizes = {"emb_dim": width, "num_heads": 12, "num_encoder_layers": 1, "num_decoder_layers": layers}
     config = T5Config(vocab_size=VOCABULARY, mlp_dim=hidden, dtype="bfloat16", dropout_rate=0.0, **sizes)  # type: ignore[arg-type]
-    docids = _random_docids()
+    docids = random_docids()
     decoder, trie = _random_network(config, docids), Trie.from_docids(docids)
     tokens = jnp.ones((batch, length), jnp.int32)
     encoded = decoder._apply(tokens, method="encode")
