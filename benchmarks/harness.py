@@ -178,26 +178,46 @@ def show(
     every: Sequence[Row] | None = None,
     markdown: bool = False,
 ) -> None:
-    """Prints the table: each value with its bound beside it, then where and when it was measured."""
-    header, body = table(rows, recorded, every=every)
+    """Prints each value with its bound beside it, rows with the same measures in one table, then where and when they
+    were measured."""
     measured = [recorded[row.name] for row in rows if not _state(row, recorded)]
     made = sorted({f"{record.hardware}; commit {record.commit}; {record.date[:10]}" for record in measured})
+    tables = [table(part, recorded, every=every or rows) for part in _alike(rows, _current(every or rows, recorded))]
     if markdown:
-        print(render.markdown_table(header, body), *(f"\n{line}" for line in made), sep="\n")
+        for header, body in tables:
+            print(render.markdown_table(header, body), end="\n\n")
+        print(*made, sep="\n")
         return
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     console = render.console()
-    shown = Table(title=f"benchmarks.{name}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for place, column in enumerate(header):
-        shown.add_column(column, justify="left" if place == 0 or column == "note" else "right", overflow="fold")
-    for cells in body:
-        shown.add_row(*(Text(cell, style="red" if cell.endswith("✗") else "") for cell in cells))
-    console.print(shown)
+    console.print(Text(f"benchmarks.{name}", style="bold"))
+    for header, body in tables:
+        shown = Table(box=box.SIMPLE_HEAD)
+        for place, column in enumerate(header):
+            shown.add_column(column, justify="left" if place == 0 or column == "note" else "right", overflow="fold")
+        for cells in body:
+            shown.add_row(*(Text(cell, style="red" if cell.endswith("✗") else "") for cell in cells))
+        console.print(shown)
     for line in made:
         console.print(Text(line), style="dim")
+
+
+def _alike(rows: Sequence[Row], current: Mapping[str, Mapping[str, float]]) -> list[list[Row]]:
+    """Rows by table: each joins the first table that has all of its measures, or whose measures it has all."""
+    tables: list[tuple[set[str], list[Row]]] = []
+    for row in rows:
+        measures = {*_bounds(row), *current.get(row.name, {})}
+        for shared, members in tables:
+            if measures <= shared or shared <= measures:
+                shared |= measures
+                members.append(row)
+                break
+        else:
+            tables.append((measures, [row]))
+    return [members for _, members in tables]
 
 
 def table(

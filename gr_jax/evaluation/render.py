@@ -146,10 +146,12 @@ def markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def format_value(value: float | None, *, signed: bool = False) -> str:
-    """.654 for values in −1..1, four digits beyond, – where there is none."""
+    """.654 for values in −1..1, four digits beyond, 7.6e-06 where that would read .000, – where there is none."""
     if value is None or not math.isfinite(value):
         return "–"
     text = f"{abs(value):.3f}" if abs(value) < 10 else f"{abs(value):,.4g}"
+    if 0 < abs(value) < 0.0005:
+        text = f"{abs(value):.1e}"
     if abs(value) >= 10_000:
         text = f"{abs(value):,.0f}"
     sign = "" if not float(text.replace(",", "")) else "−" if value < 0 else "+" if signed else ""

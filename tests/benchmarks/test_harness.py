@@ -231,6 +231,14 @@ def test_the_table_shows_values_beside_their_bounds(bench, capsys):
     assert "stale: changed since: steps" in capsys.readouterr().out
 
 
+def test_rows_with_other_measures_stand_in_a_table_of_their_own(bench, capsys):
+    rows = [*bench.rows(), Row("speed", {}, lambda: {"ms": 2.5}, at_most={"ms": 3.0})]
+    assert harness.main("toy", rows, ["--markdown"], results=bench.folder) == 0
+    tables = capsys.readouterr().out.split("\n\n")[:2]
+    assert [line.split(" | ")[0] for line in tables[0].splitlines()] == ["| row", "| ---", "| bm25", "| dsi"]
+    assert tables[1].splitlines()[::2] == ["| row | ms |", "| speed | 2.500 (≤ 3.000) |"]
+
+
 def test_wrong_use(bench, capsys):
     assert bench("--rows=nothing") == 2
     assert "no such row (got 'nothing'). Choose among bm25, dsi." in capsys.readouterr().err

@@ -207,7 +207,7 @@ def test_training_metrics_that_are_none(tmp_path):
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.6543, ".654"), (0.0, ".000"), (1.0, "1.000"), (-0.25, "−.250"), (12.345, "12.35"), (1234567, "1,234,567"),
-     (None, "–"), (float("nan"), "–"), (-0.0001, ".000"), (99.96, "99.96"), (9.9999, "10.000")],
+     (None, "–"), (float("nan"), "–"), (-0.00012, "−1.2e-04"), (0.0005, ".001"), (99.96, "99.96"), (9.9999, "10.000")],
 )  # fmt: skip
 def test_numbers_as_text(value, text):
     assert render.format_value(value) == text
