@@ -374,7 +374,13 @@ def rows() -> list[harness.Row]:
         found.append(
             harness.Row(
                 name=f"top-K, {scheme}",
-                config={"documents": 5000, "beams": "50 and the widest level", "queries": 2, "steps": 2000, "rate": "3e-3 to 0"},
+                config={
+                    "documents": 5000,
+                    "beams": "50 and the widest level",
+                    "queries": 2,
+                    "steps": 2000,
+                    "rate": "3e-3 to 0",
+                },
                 measure=functools.partial(top_k, scheme),
                 at_most={"wrong": 0.0, "difference": exactness.TOLERANCE},
                 seeds=(0,),
