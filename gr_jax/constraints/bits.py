@@ -71,7 +71,7 @@ class BitSet:
         """The member that has so many smaller ones, by binary search among 0 … n − 1; n or more where there is none."""
         low, high = jnp.zeros_like(index), jnp.full_like(index, n)
         for _ in range(n.bit_length()):  # the largest number with so many members below it, of those that have them
-            middle = (low + high + 1) // 2
+            middle = low + (high - low + 1) // 2
             enough = self.rank(middle) <= index
             low, high = jnp.where(enough, middle, low), jnp.where(enough, high, middle - 1)
         return low

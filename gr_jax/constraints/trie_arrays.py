@@ -139,8 +139,7 @@ def build(docids: Docids) -> TrieArrays:
         first_edges.append((firsts + edges).astype(np.int32))
         leaf_rows.append(children[~goes_on].astype(np.int32))
         edges += len(children)
-        if edges >= 2**31 - 1:
-            raise InputError("the trie has more than 2³¹ nodes", "Split the docids over several tries.")
+        check_edges(edges)
     counts.append(np.zeros(0, np.int64))
     masks.append((None, None))
     nodes = [len(flags) for flags in has_children]
@@ -153,6 +152,12 @@ def build(docids: Docids) -> TrieArrays:
         rests=np.ascontiguousarray(tokens[:, first_rest(company, lengths, max_len) :].astype(token_dtype)),
         levels=make_levels(counts, nodes, [window for window, _ in masks], company, lengths),
     )
+
+
+def check_edges(edges: int) -> None:
+    """Raises InputError where so many edges have no 32-bit numbers."""
+    if edges >= 2**31 - 1:
+        raise InputError("a trie of 2³¹ nodes or more", "Split the docids over several tries.", value=edges + 1)
 
 
 def child_masks(

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Scores, normalize_over
 from gr_jax.constraints.bits import WORD
+from gr_jax.constraints.top_k import top_k
 from gr_jax.constraints.trie_arrays import Level
 
 if TYPE_CHECKING:
@@ -90,10 +91,11 @@ def windowed(trie: Trie, edges: Edges, level: Level, depth: int) -> Children:
     rank = of_tokens(masks.before[row].astype(jnp.int32)[..., None] + below)
     valid = of_tokens((words >> bit) & 1 != 0) & (edges.first < edges.end)[..., None]
     node = edges.first[..., None] + rank + 1
-    tokens = jnp.minimum(start + jnp.arange(size, dtype=jnp.int32), trie.vocab_size - 1)
-    token = jnp.broadcast_to(tokens, shape)
+    column = start + jnp.arange(size, dtype=jnp.int32)
+    token = jnp.broadcast_to(jnp.minimum(column, trie.vocab_size - 1), shape)
     if level.tails:
-        is_rest = (token == edges.rest[..., None]) & (edges.rest != 0)[..., None]
+        # By column: of those beyond the vocabulary none is a token, though all are given its last one.
+        is_rest = (column == edges.rest[..., None]) & (edges.rest != 0)[..., None]
         valid |= is_rest
         node = jnp.where(is_rest, edges.node[..., None], node)
     return _allowed(trie, Children(token, node, valid))
@@ -182,7 +184,7 @@ def _normalize_flat(
     largest = jnp.where(jnp.isfinite(largest), largest, 0.0)
     total = jnp.zeros((batch, beams)) if ends is None else jnp.exp(ends - largest)
     total = total.at[where].add(jnp.exp(masked - largest[where]))
-    normalizer = largest + jnp.log(total)
+    normalizer = largest + jnp.log(jnp.where(total > 0, total, 1.0))  # as `normalize_over`: no −inf − −inf
     log_prob = jnp.where(children.valid, masked - normalizer[where], -jnp.inf)
     return log_prob, None if ends is None else jnp.where(edges.may_end, ends - normalizer, -jnp.inf)[..., None]
 
@@ -199,9 +201,8 @@ def flat_or_best(
         every = padded(trie, edges, level)
         own = copy.copy(scores)  # what it caches in this branch must not be used outside of it
         log_prob, eos = score(every, edges, own, eos_id)
-        best = lax.top_k(jnp.where(every.valid, log_prob, -jnp.inf), min(k, log_prob.shape[-1]))[
-            1
-        ]  # --> [batch, beam, k]
+        ranked = jnp.where(every.valid, log_prob, -jnp.inf)
+        best = top_k(ranked, min(k, ranked.shape[-1]))[1]  # --> [batch, beam, k]
         parent = jnp.broadcast_to(jnp.arange(best.shape[1], dtype=jnp.int32)[:, None], best.shape)
         chosen = [jnp.take_along_axis(x, best, axis=-1) for x in (every.token, every.node, every.valid, log_prob)]
         missing = n - best.shape[1] * best.shape[2]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from gr_jax.constraints.trie_arrays import END, TrieArrays, child_masks, first_rest, make_levels
+from gr_jax.constraints.trie_arrays import END, TrieArrays, check_edges, child_masks, first_rest, make_levels
 from gr_jax.docids import rows
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
@@ -141,6 +141,7 @@ def grow(trie: Trie, more: Docids) -> tuple[TrieArrays, np.ndarray | None, np.nd
         here = np.flatnonzero((depth > existing) & (depth > shared[:-1]) & (depth <= company + 1))
         found.append(np.stack([here, np.full(len(here), depth), edge[here]]))
     which, depths, before = np.concatenate(found, axis=1)
+    check_edges(len(old.tokens) + len(which))
     goes_on = depths <= company[which]
     has_children = old.has_children.copy()
     turned = company[~is_new] >= existing[~is_new]
@@ -258,7 +259,7 @@ def _follow(old: _Old, new: Int[np.ndarray, "m max_len"]) -> _Way:
         first, end = old.offsets[old.rank[node[live]]], old.offsets[old.rank[node[live]] + 1]
         low, high = first.copy(), end.copy()
         while (search := low < high).any():
-            middle = (low + high) // 2
+            middle = low + (high - low) // 2
             smaller = search & (old.tokens[np.minimum(middle, len(old.tokens) - 1)] < token)
             low, high = np.where(smaller, middle + 1, low), np.where(search & ~smaller, middle, high)
         there = (low < end) & (old.tokens[np.minimum(low, len(old.tokens) - 1)] == token)
