@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from gr_jax.errors import InputError
+
 State: TypeAlias = Any  # arrays that lead with [batch, beam]
 
 
@@ -107,9 +109,31 @@ class Constraint(Protocol):
         ...
 
     def restrict(self, allowed: Bool[Array, "batch docs"]) -> Constraint:
-        """The constraint that leads to no other documents than those allowed, per query. Shapes do not depend on the
-        filter, so nothing is compiled again for another one."""
+        """The constraint that leads to no other documents than those allowed, per query; what a filter before excluded
+        stays excluded. Shapes do not depend on the filter, so nothing is compiled again for another one."""
         ...
+
+
+def check_filter(
+    allowed: Bool[Array, "batch docs"], num_documents: int, before: int | None
+) -> Bool[Array, "batch docs"]:
+    """What `restrict` is given.
+
+    Args:
+      allowed: a boolean for each document, per query.
+      num_documents: of the constraint.
+      before: queries of the filter that the constraint has already; None: it has none.
+
+    Raises:
+      InputError: another shape.
+    """
+    shape = jnp.shape(allowed)
+    if len(shape) != 2 or shape[1] != num_documents or before not in (None, shape[0]):
+        batch = "batch" if before is None else before
+        raise InputError(
+            f"a filter of shape {shape} for {num_documents} documents", f"Give booleans [{batch}, {num_documents}]."
+        )
+    return jnp.asarray(allowed, bool)
 
 
 def normalize_over(log_prob: Float[Array, "... width"], valid: Bool[Array, "... width"]) -> Float[Array, "... width"]:

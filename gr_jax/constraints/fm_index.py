@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int, UInt32
 
 from gr_jax.constraints import fm_index_arrays, fm_index_candidates, fm_index_files, fm_index_filter, fm_index_locate
-from gr_jax.constraints.base import Candidates, Scores
+from gr_jax.constraints.base import Candidates, Scores, check_filter
 from gr_jax.constraints.fm_index_locate import Occurrences
 from gr_jax.constraints.wavelet_matrix import WaveletMatrix
 from gr_jax.corpus.documents import Corpus
@@ -164,7 +164,7 @@ class FMIndex:
 
     @classmethod
     def load(cls, folder: str | os.PathLike, *, vocabulary: Vocabulary | None = None, verify: bool = True) -> FMIndex:
-        """Reads what `save` wrote, through a memory map.
+        """Maps what `save` wrote; on CPU the arrays stay in the files' pages.
 
         Args:
           folder: the artefact.
@@ -175,7 +175,8 @@ class FMIndex:
           InputError: `folder` is no FM-index, or a truncated or altered one, or of another vocabulary.
         """
         arrays, settings = fm_index_files.load(folder, vocabulary, verify)
-        fields: dict[str, Any] = {name: jnp.asarray(array) for name, array in arrays.items()}
+        # What is mapped stays mapped: on CPU a device array may be the file's own pages.
+        fields: dict[str, Any] = jax.device_put(arrays)
         zeros = fields.pop("wavelet_zeros")
         wavelet = WaveletMatrix(fields.pop("wavelet_blocks"), zeros, len(zeros))
         return cls(wavelet=wavelet, filter=None, **{"row_documents": None, **fields, **settings})
@@ -202,6 +203,9 @@ class FMIndex:
         """
         if view is None or isinstance(view, str | int):
             view = self.view_number(0 if view is None else view)
+        elif not isinstance(view, jax.core.Tracer):
+            for number in np.unique(view).tolist():
+                self.view_number(number)
         view = jnp.broadcast_to(jnp.asarray(view, jnp.int32), batch)
         anchored, view = view >= len(self.view_names), view % len(self.view_names)
         low = self.view_rows[view]
@@ -282,7 +286,7 @@ class FMIndex:
         return (state.low < state.high) & (state.depth > 0)
 
     def key(self, state: FMState) -> Int[Array, "... 5"]:
-        """Equal n-grams of one view have equal keys, and no others do, but that all that do not occur have the same."""
+        """Equal n-grams of one view have equal keys, and no others do; those that do not occur are not told apart."""
         return jnp.stack([*state[:4], state.ended.astype(jnp.int32)], axis=-1)
 
     def walk(self, ngrams: Int[Array, "batch length"], view: Any = None) -> FMState:
@@ -325,19 +329,16 @@ class FMIndex:
         with the same batch. Preparing it reads 4 bytes a token for each query, and an eighth of a byte is kept.
 
         Raises:
-          InputError: the index was built without `filters`; another number of columns than documents.
+          InputError: the index was built without `filters`; another number of columns than documents, or of rows than
+            a filter before.
         """
         if self.row_documents is None:
             raise InputError(
                 "this FM-index does not keep which document each of its rows belongs to, so it cannot be restricted",
                 "Build it with filters=True, or leave documents out after the search.",
             )
-        if allowed.ndim != 2 or allowed.shape[1] != self.num_documents:
-            raise InputError(
-                f"a filter of shape {allowed.shape} for {self.num_documents} documents",
-                f"Give booleans [batch, {self.num_documents}].",
-            )
-        chosen = fm_index_filter.make_filter(self.row_documents, jnp.asarray(allowed, bool))
+        allowed = check_filter(allowed, self.num_documents, None if self.filter is None else self.filter.shape[0])
+        chosen = fm_index_filter.make_filter(self.row_documents, allowed, self.filter)
         return dataclasses.replace(self, filter=chosen)
 
 

@@ -71,6 +71,7 @@ def candidates(index: FMIndex, state: FMState, scores: Scores, k: int) -> Candid
             end = jnp.where(found.valid[..., -1], found.log_prob[..., -1], -jnp.inf)
             total = jnp.logaddexp(total, end)
     if total is not None:
+        total = jnp.where(jnp.isfinite(total), total, 0.0)  # where all are −inf there is no −inf − −inf
         found = dataclasses.replace(found, log_prob=found.log_prob - total[..., None])
     return found
 

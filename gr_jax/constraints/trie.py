@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int
 
 from gr_jax.constraints import trie_arrays, trie_children, trie_files, trie_growth
-from gr_jax.constraints.base import Candidates, Scores
+from gr_jax.constraints.base import Candidates, Scores, check_filter
 from gr_jax.constraints.bits import BitSet
 from gr_jax.constraints.trie_arrays import END, ChildMasks, Level, TrieArrays
 from gr_jax.constraints.trie_children import Edges
@@ -309,7 +309,7 @@ class Trie:
         edges = self._edges(state, level)
         low, high = edges.first, edges.end
         for _ in range(level.width.bit_length()):  # binary search: tokens ascend
-            middle = (low + high) // 2
+            middle = low + (high - low) // 2
             before = (low < high) & (self._edge_token(middle) < token)
             low, high = jnp.where(before, middle + 1, low), jnp.where(before, high, jnp.minimum(middle, high))
         by_edge = (low < edges.end) & (self._edge_token(low) == token)
@@ -383,14 +383,11 @@ class Trie:
         """See `Constraint.restrict`. States of the restricted trie must lead with the same batch.
 
         Raises:
-          InputError: another number of columns than documents.
+          InputError: another number of columns than documents, or of rows than a filter before.
         """
-        if allowed.ndim != 2 or allowed.shape[1] != self.num_documents:
-            raise InputError(
-                f"a filter of shape {allowed.shape} for {self.num_documents} documents",
-                f"Give booleans [batch, {self.num_documents}].",
-            )
-        return dataclasses.replace(self, filter=make_filter(self, jnp.asarray(allowed, bool)))
+        before = None if self.filter is None else self.filter.nodes.words.shape[0]
+        allowed = check_filter(allowed, self.num_documents, before)
+        return dataclasses.replace(self, filter=make_filter(self, allowed))
 
 
 def _flat_length(level: Level, shape: tuple[int, ...], k: int) -> int | None:

@@ -32,9 +32,12 @@ class Filter:
 @jax.jit
 def make_filter(trie: Trie, allowed: Bool[Array, "batch docs"]) -> Filter:
     """From the deepest level up: a node is allowed where one of its children is."""
-    entries = BitSet.of(allowed[:, trie.documents_of_rows])
+    of_entries = allowed[:, trie.documents_of_rows]  # --> [batch, entries]
+    if trie.filter is not None:
+        of_entries &= trie.filter.entries.has(jnp.arange(of_entries.shape[1])[None])
+    entries = BitSet.of(of_entries)
     if trie.offsets is None:
-        rows = allowed[:, trie.documents_of_rows]  # --> [batch, num_docids]
+        rows = of_entries
     else:
         ranks = entries.rank(jnp.broadcast_to(trie.offsets, (allowed.shape[0], len(trie.offsets))))
         rows = ranks[:, 1:] > ranks[:, :-1]

@@ -190,6 +190,37 @@ def test_filters_of_a_batch_are_each_queries_own():
         assert {token: count for token, count in enumerate(counts[query].tolist()) if count} == dict(following)
 
 
+def test_a_second_filter_allows_nothing_that_the_first_did_not():
+    index = make_index(make_text(4, 20), filters=True)
+    first, second = np.random.default_rng(0).random((2, 3, 6)) < 0.6
+    twice, once = index.restrict(first).restrict(second), index.restrict(first & second)
+    np.testing.assert_array_equal(twice.filter, once.filter)
+    with pytest.raises(InputError, match=r"Give booleans .3, 6."):
+        twice.restrict(second[:1])
+
+
+def test_filters_of_other_queries_are_never_taken():
+    """In an index of several blocks; the filter of one query serves any number."""
+    rng = np.random.default_rng(0)
+    text = TokenText.of([rng.integers(0, 20, 300) for _ in range(6)], 20)
+    index = FMIndex.from_text(text, filters=True)
+    allowed = np.array([False, True, False, True, False, True])
+    single = index.restrict(allowed[None])
+    assert single.filter.shape[1] > 1
+    following = NGrams(text, 0, 1, allowed=allowed).following[()]
+    counts = np.asarray(next_counts(single, index.initial_state(3)))[:, 0]
+    np.testing.assert_array_equal(counts, [[following[token] for token in range(20)]] * 3)
+    with pytest.raises(InputError, match="3 queries under filters of 2"):
+        next_counts(index.restrict(np.stack([allowed, ~allowed])), index.initial_state(3))
+
+
+def test_no_mass_at_all_is_normalised_to_none():
+    index = FMIndex.from_text(TokenText.of([[1, 2, 3], [2, 1]], 6), eos_id=0)
+    state = jax.tree.map(lambda x: x.reshape(1, -1), index.find([[], [1], [2]]))
+    found = index.candidates(state, LogitScores(jnp.full((1, 3, 6), -jnp.inf), "constraint"), 3)
+    assert (found.log_prob == -jnp.inf).all() and found.valid.any()
+
+
 @pytest.mark.parametrize("unroll, eos", [(None, False), (1, True)])
 def test_beam_search_finds_what_plain_beam_search_over_ngrams_finds(unroll, eos):
     vocab, beams, steps = 20, 4, 4
@@ -285,6 +316,9 @@ def test_views_by_name():
         index.initial_state(1, "abstract")
     with pytest.raises(InputError, match="no such view.*got 4"):
         index.initial_state(1, 4)
+    for views in (np.array([0, 4]), jnp.array([0, -1]), np.int64(4)):
+        with pytest.raises(InputError, match="no such view"):
+            index.initial_state(2, views)
     rows = index.initial_state(3, jnp.array([1, 0, 3]))
     assert index.count(rows).tolist() == [[4], [3], [1]]
 

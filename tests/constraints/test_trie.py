@@ -157,6 +157,63 @@ def test_each_query_has_its_own_filter_and_none_is_compiled_anew():
     assert len(traced) == 1
 
 
+def test_a_second_filter_allows_nothing_that_the_first_did_not():
+    sequences = [(2, 3), (2, 4), (3, 2), (3, 2), (4,)]
+    trie = Trie.from_docids(build(sequences, True)[1])
+    first = np.array([[1, 1, 1, 0, 0], [0, 0, 1, 1, 1]], bool)
+    second = np.array([[0, 1, 1, 1, 1], [1, 0, 0, 1, 0]], bool)
+    twice, once = trie.restrict(first).restrict(second), trie.restrict(first & second)
+    jax.tree.map(np.testing.assert_array_equal, twice.filter, once.filter)
+    with pytest.raises(InputError, match=r"Give booleans .2, 5."):
+        twice.restrict(second[:1])
+
+
+def test_the_last_token_of_the_vocabulary_as_the_rest_of_a_docid():
+    """Where a level's window is larger than the vocabulary, several of its columns are given that token."""
+    rng = np.random.default_rng(0)
+    rows = {tuple(row) for row in rng.integers(6, 40, (900, 3)).tolist()} | {(5, 39, 7)}
+    trie = Trie.from_docids(Docids.build(sorted(rows), vocab_size=40))
+    assert sum(trie.levels[1].window) > 40 and trie.levels[1].tails
+    found = trie.candidates(walk(trie, (5,)), LogitScores(jnp.zeros((1, 1, 40))), 1, range(1, 2))
+    assert found.token[found.valid].tolist() == [39]
+
+
+@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("normalize", ["vocabulary", "constraint"])
+def test_one_list_for_all_beams_holds_what_a_row_for_each_does(normalize, eos):
+    """States that are distinct, states that are not and so have more children than the list is long, and no mass."""
+    vocab, k = 4000, 5
+    sequences = [(50, 50 * x) for x in range(2, 80)] + [(50 * x, 100) for x in range(20, 32)] + [(50,)] * eos
+    trie = Trie.from_docids(Docids.build(sequences, vocab_size=vocab, eos_id=1 if eos else None))
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(1, 14, vocab)), jnp.float32)
+    distinct = [(50,), *[(50 * x,) for x in range(20, 32)], (7,)]
+    cases = [(distinct, logits), ([(50,)] * 10 + distinct[1:5], logits)]
+    if normalize == "constraint":
+        cases.append((distinct, jnp.full_like(logits, -jnp.inf)))
+
+    def look(trie, states, logits, k):
+        return trie.candidates(states, LogitScores(logits, normalize), k, range(1, 2))
+
+    look = jax.jit(look, static_argnums=3)
+    for texts, values in cases:
+        states = walk(trie, *texts)
+        rows, flat = (jax.tree.map(np.asarray, look(trie, states, values, n)) for n in (1, k))
+        assert rows.parent is None and flat.parent is not None
+        node = rows.next_state.node
+        for beam in range(len(texts)):
+            wanted = sorted(
+                zip(-rows.log_prob[0, beam], rows.token[0, beam], node[0, beam], rows.valid[0, beam], strict=True)
+            )
+            wanted = [row[:3] for row in wanted if row[3]]
+            chosen = flat.valid[0] & (flat.parent[0] == beam)
+            found = sorted(
+                zip(-flat.log_prob[0, chosen], flat.token[0, chosen], flat.next_state.node[0, chosen], strict=True)
+            )
+            assert len(found) >= min(len(wanted), k)
+            np.testing.assert_allclose(found[:k], wanted[:k], atol=1e-5)
+        assert (flat.next_state.node[~flat.valid] == -1).all()
+
+
 def test_nothing_allowed():
     trie = Trie.from_docids(build([(2, 3), (4,)], True)[1]).restrict(jnp.zeros((1, 2), bool))
     assert not trie.candidates(trie.initial_state(1), LogitScores(jnp.zeros((1, 1, VOCAB))), 1).valid.any()
