@@ -72,11 +72,20 @@ def walk(
       step: may be traced.
       view: see `Constraint.initial_state`.
     """
-    *lead, max_len = sequences.shape
-    if len(lead) not in (1, 2):
+    return _walk(constraint, constraint.initial_state(_batch(sequences), view), sequences, step)
+
+
+def _batch(sequences: Int[Array, "... max_len"]) -> int:
+    if sequences.ndim not in (2, 3):
         raise InputError(f"sequences of shape {sequences.shape}", "Give [batch, max_len] or [batch, beam, max_len].")
+    return sequences.shape[0]
+
+
+def _walk(constraint: Constraint, initial: State, sequences: Int[Array, "... max_len"], step: int | Array) -> State:
+    """`walk` from states [batch, 1]."""
+    *lead, max_len = sequences.shape
     rows = sequences.reshape(lead[0], -1, max_len)  # constraints lead with [batch, beam]
-    states = jax.tree.map(lambda leaf: jnp.repeat(leaf, rows.shape[1], axis=1), constraint.initial_state(lead[0], view))
+    states = jax.tree.map(lambda leaf: jnp.repeat(leaf, rows.shape[1], axis=1), initial)
 
     def body(i, states):
         return constraint.advance(states, lax.dynamic_index_in_dim(rows, i, axis=2, keepdims=False))
@@ -100,7 +109,9 @@ def make_mask_fn(
     """
 
     def mask(sequences: Int[Array, "... max_len"], step: int | Array) -> Bool[Array, "... vocab"]:
-        return _mask(constraint, view, sequences, jnp.asarray(step, jnp.int32), vocab_size)
+        # Outside of what is compiled: a view may be a name.
+        initial = constraint.initial_state(_batch(sequences), view)
+        return _mask(constraint, initial, sequences, jnp.asarray(step, jnp.int32), vocab_size)
 
     return mask
 
@@ -123,5 +134,5 @@ def _apply(mask: Bool[Array, "... vocab"], logits: Float[Array, "... vocab"], ma
 
 
 @jax.jit(static_argnames="vocab_size")
-def _mask(constraint, view, sequences, step, vocab_size):
-    return _allowed(constraint, walk(constraint, sequences, step, view), vocab_size)
+def _mask(constraint, initial, sequences, step, vocab_size):
+    return _allowed(constraint, _walk(constraint, initial, sequences, step), vocab_size)

@@ -64,6 +64,11 @@ class Mixed:
         return ends.pop() if ends else None
 
     @property
+    def vocab_size(self) -> int:
+        """Tokens of the largest of the constraints' vocabularies."""
+        return max(constraint.vocab_size for constraint in self.constraints)  # type: ignore[attr-defined]
+
+    @property
     def max_steps(self) -> int:
         """Decoding steps of the longest identifier; no attribute where a constraint knows no longest."""
         return max(constraint.max_steps for constraint in self.constraints)  # type: ignore[attr-defined]

@@ -180,7 +180,8 @@ class TokenTextTrie:
         return Candidates(token, log_prob, next_state, valid, ending=texts.ending * most, parent=parent)
 
     def advance(self, state: TrieState, token: Int[Array, ...]) -> TrieState:
-        return self.trie.advance(state, self.text_of.at[token].get(mode="fill", fill_value=UNUSED))
+        text = self.text_of.at[token].get(mode="fill", fill_value=UNUSED)
+        return self.trie.advance(state, jnp.where(token < 0, UNUSED, text))
 
     def allowed(self, state: TrieState) -> Bool[Array, "... vocab"]:
         return self.trie.allowed(state)[..., jnp.maximum(self.text_of, 0)] & (self.text_of != UNUSED)

@@ -3,10 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gr_jax.constraints import Everything, Trie
+from gr_jax.constraints import Everything, FMIndex, Mixed, Trie
 from gr_jax.constraints import mask as masks_module
 from gr_jax.constraints.mask import MASKED, make_mask_fn, mask_logits, start, walk
 from gr_jax.docids import Docids
+from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
 
 VOCAB, MAX_LEN = 9, 4
@@ -97,6 +98,17 @@ def test_one_program_serves_every_step_and_filter(trie):
     before = masks_module._mask._cache_size()
     assert [[m(sequences, step)[0].any().item() for step in (0, 1)] for m in masks] == [[True, True]] * 3
     assert masks_module._mask._cache_size() == before
+
+
+def test_views_by_name():
+    pytest.importorskip("pydivsufsort", reason="builds the FM-index")
+    text = TokenText.of([[1, 2], [3, 4]], VOCAB, views=[0, 1], view_names=("title", "body"))
+    index = FMIndex.from_text(text)
+    allowed = make_mask_fn(index, view="body")(jnp.zeros((1, 2), jnp.int32), 0)
+    assert np.flatnonzero(allowed[0]).tolist() == [3, 4]
+    mixed = Mixed((index, index))
+    allowed = make_mask_fn(mixed, view=(np.array([1, 0]), ("title", "^body")))(jnp.zeros((2, 2), jnp.int32), 0)
+    assert [np.flatnonzero(row).tolist() for row in allowed] == [[3], [1, 2]]
 
 
 def test_what_does_not_fit_is_refused(trie):

@@ -204,6 +204,6 @@ def test_bad_settings(mixed):
         mixed.initial_state(2, np.array([0, 1, 1]))
     assert mixed.eos_id == 1 and Mixed((Trie.from_docids(codes()),)).eos_id is None
     assert Mixed(mixed.constraints[:2]).max_steps == MAX_LEN
-    assert not hasattr(mixed, "max_steps")
+    assert mixed.vocab_size == VOCAB and not hasattr(mixed, "max_steps")
     with pytest.raises(InputError, match="several tokens"):
         _ = Mixed((Everything(VOCAB, eos_id=1), Everything(VOCAB, eos_id=2))).eos_id

@@ -233,6 +233,12 @@ def test_filters(trie, docids):
         assert texts == {tuple(TEXTS[d]) for d in np.flatnonzero(allowed[query])}
 
 
+@pytest.mark.parametrize("token", [-1, -3, VOCAB])
+def test_no_decoder_id_at_all(trie, token):
+    state = trie.advance(trie.initial_state(1), jnp.full((1, 1), token))
+    assert not trie.allowed(state).any() and not trie.accepts(state).any()
+
+
 def test_one_id_each_is_the_trie_itself():
     docids = Docids.build([[2, 3], [2, 4], [5, 2]], vocab_size=6)
     same, plain = TokenTextTrie.from_docids(docids, [-1, -1, 2, 3, 4, 5]), Trie.from_docids(docids)
