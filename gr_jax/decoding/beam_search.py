@@ -25,6 +25,7 @@ from gr_jax.decoding.history import History, Kept
 from gr_jax.decoding.hypotheses import Extensions, Live, extensions_of, follow, pad_axis, pad_live, write
 from gr_jax.decoding.merging import WAYS, merge_equal
 from gr_jax.decoding.processors import Processor, Written, process
+from gr_jax.decoding.scores import check_vocabulary
 from gr_jax.errors import InputError
 
 # Steps that are unrolled by default. A short docid's steps have different shapes (the beam grows, levels differ in
@@ -106,7 +107,7 @@ def beam_search(
         of a state instead of all of them loses what is beyond those.
       groups: diverse beam search (Vijayakumar et al. 2018): so many groups of beams, each a beam search of its own
         except that it avoids what groups before it chose at the same step. Two groups may find the same docid, of which
-        merging leaves one.
+        merging leaves the best: no probability is added up across groups.
       diversity: λ of the same: what a token loses, in the choice only, for each time that an earlier group chose it at
         this step, among what goes on or among what is completed.
       backoff: more hypotheses where the model is unsure; see `Backoff`.
@@ -118,8 +119,8 @@ def beam_search(
         beats every long one; with it one beam is greedy search. For docids every end counts.
 
     Raises:
-      InputError: beams < 1, max_len < 1, an unknown normaliser or way to merge, groups that do not divide the beams, or
-        what cannot be combined.
+      InputError: beams < 1, max_len < 1, an unknown normaliser or way to merge, groups that do not divide the beams,
+        what cannot be combined, or a constraint over more tokens than the network scores.
     """
     _check(beams, max_len, normalize, merge, groups, diversity, backoff, end_within_beams)
     if batch is None:
@@ -232,6 +233,7 @@ class _Search(NamedTuple):
         last = live.sequences[:, :, jnp.maximum(step - 1, 0)]  # at step 0 nothing was written: 0 is the start token
         features, cache = step_decoder(self.decoder, last, step, live.ancestors, cache, live.scores, self.beams)
         scores = self.decoder.scores(features, step, self.normalize)
+        check_vocabulary(self.constraint, scores)
         if self.processors:
             scores = process(self.processors, scores, Written(live.sequences, step, self.constraint, live.states))
         candidates = self.constraint.candidates(live.states, scores, self.most_live, steps)
@@ -264,6 +266,9 @@ class _Search(NamedTuple):
         """The k best extensions of the hypotheses of each query, or k / groups of each group, of which there are then
         always so many."""
         scores, n = extensions.scores, extensions.scores.shape[1]
+        if self.groups > 1 and n < k // self.groups:
+            extensions = jax.tree.map(lambda leaf: pad_axis(leaf, k // self.groups - n), extensions)
+            scores = jnp.pad(scores, ((0, 0), (0, k // self.groups - n)), constant_values=-math.inf)
         group = extensions.parent // (beam // self.groups)
         if self.merge is not None:
             keys = jnp.concatenate([self.constraint.key(extensions.states), group[..., None]], axis=-1)
@@ -289,8 +294,10 @@ class _Search(NamedTuple):
         ]
         both: Beams = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *sets)
         if self.merge is not None:
-            penalty = self.penalty(both.lengths) if self.merge == "sum" else 1.0  # probabilities add up, not scores
-            merged = merge_equal(both.scores * penalty, self.constraint.key(both.states), self.merge) / penalty
+            # Groups find the same sequences: what each of them summed up must not be counted again.
+            how = "max" if across_groups else self.merge
+            penalty = self.penalty(both.lengths) if how == "sum" else 1.0  # probabilities add up, not scores
+            merged = merge_equal(both.scores * penalty, self.constraint.key(both.states), how) / penalty
             both = both._replace(scores=merged, valid=merged > -jnp.inf)
         index = top_k(both.scores, min(self.beams // groups, both.scores.shape[1]))[1]
         rows = jnp.arange(len(index))[:, None]

@@ -29,7 +29,8 @@ class Kept(NamedTuple):
 
 
 class History(NamedTuple):
-    """All that a search kept, step by step; `n` is 2 × beams: first what goes on, then what a step completed.
+    """All that a search kept, step by step; `n` is 2 × beams, and a backoff's extra: first what goes on, then what
+    a step completed.
 
     Attributes:
       tokens, parents, scores, states: see `Kept`; leaves [batch, steps, n]. A prefix that is not among those that go on

@@ -17,6 +17,7 @@ from gr_jax.constraints.trie import Trie
 from gr_jax.decoding.beam_search import UNROLLED_STEPS
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
 from gr_jax.decoding.processors import Processor, Written, allowed_scores, process
+from gr_jax.decoding.scores import check_vocabulary
 from gr_jax.errors import InputError
 
 
@@ -104,7 +105,7 @@ def sample(
         Default: where the constraint is made of tries; other constraints rank what they give.
 
     Raises:
-      InputError: samples < 1, max_len < 1, an unknown normaliser.
+      InputError: samples < 1, max_len < 1, an unknown normaliser, a constraint over more tokens than are scored.
     """
     if samples < 1:
         raise InputError("nothing to draw", "Give samples ≥ 1.", value=samples)
@@ -169,6 +170,7 @@ class _Sampler(NamedTuple):
         last = now.sequences[:, :, jnp.maximum(step - 1, 0)]  # at step 0 nothing was written: 0 is the start token
         features, cache = self.decoder.step(last, step, slots, cache)
         scores = self.decoder.scores(features, step, self.normalize)
+        check_vocabulary(self.constraint, scores)
         written = Written(now.sequences, step, self.constraint, now.states)
         options = self._options(written, process(self.processors, scores, written), steps)
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gr_jax.constraints.base import Constraint, Scores
 from gr_jax.constraints.top_k import top_k
 from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.errors import InputError
@@ -27,6 +28,22 @@ def block_of(levels: Sequence[tuple[int, int]] | None, level: int | Array) -> tu
     sizes = jnp.asarray([size for _, size in levels] + [0], jnp.int32)
     level = jnp.minimum(level, len(levels))
     return (starts[level], max(size for _, size in levels)), sizes[level]
+
+
+def check_vocabulary(constraint: Constraint, scores: Scores) -> None:
+    """Compares what a constraint may write with what a network scores, where both say how many tokens they have.
+    Gathers clip what is out of range, so without it the scores of other tokens would be taken.
+
+    Raises:
+      InputError: the network scores fewer tokens.
+    """
+    tokens, scored = getattr(constraint, "vocab_size", None), getattr(scores, "vocab_size", None)
+    if tokens is not None and scored is not None and tokens > scored:
+        raise InputError(
+            f"a constraint over {tokens} tokens, and a network that scores {scored}",
+            "Use the docids of this network's vocabulary.",
+            value=tokens,
+        )
 
 
 def _of_parents(values: Array, parent: Int[Array, "batch n"], *places: Int[Array, "batch n"]) -> Array:
@@ -68,6 +85,10 @@ class LogitScores:
         self.normalize = normalize
         self._logits = logits.astype(jnp.float32)
         self._levels, self._level, self._eos_id = levels, level, eos_id
+
+    @property
+    def vocab_size(self) -> int:
+        return self._logits.shape[-1]
 
     @functools.cached_property
     def _log_normalizer(self) -> Float[Array, ...]:
@@ -132,6 +153,10 @@ class TableScores:
         self._features, self._table, self._eos_id = features, table, eos_id
         self._block = block_of(levels, level) if normalize != "vocabulary" else None
 
+    @property
+    def vocab_size(self) -> int:
+        return self._table.shape[0]
+
     def _product(self, rows: Float[Array, "n d"]) -> Float[Array, "... n"]:
         return jnp.einsum("...d,nd->...n", self._features, rows, preferred_element_type=jnp.float32)
 
@@ -190,11 +215,10 @@ class TableScores:
         if self._block is not None:
             (start, size), _ = self._block
             eos = None
-            if self._eos_id is not None or size == 0:
+            if self._eos_id is not None:
                 eos = self._eos_logit[..., None] if parent is None else _of_parents(self._eos_logit, parent)
-            if size == 0:
-                assert eos is not None
-                return jnp.broadcast_to(eos, tokens.shape)
+            if size == 0:  # beyond the last level there is nothing but EOS
+                return jnp.broadcast_to(-jnp.inf if eos is None else eos, tokens.shape)
             logits = take(self._block_logits, jnp.clip(tokens - start, 0, size - 1))
             return logits if eos is None else jnp.where(tokens == self._eos_id, eos, logits)
         states = math.prod(self._features.shape[:-1])

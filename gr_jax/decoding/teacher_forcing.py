@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 from gr_jax.constraints.base import Candidates, Constraint
 from gr_jax.constraints.everything import Everything
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
+from gr_jax.decoding.scores import check_vocabulary
 from gr_jax.errors import InputError
 
 
@@ -32,7 +33,7 @@ def score_docids(
       constraint: needed for "constraint"; a sequence that it does not allow scores −inf.
 
     Raises:
-      InputError: an unknown normaliser; "constraint" without one.
+      InputError: an unknown normaliser; "constraint" without one; a constraint over more tokens than are scored.
     """
     if normalize not in NORMALIZERS:
         raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
@@ -52,13 +53,14 @@ def score_docids(
         token = sequences[:, :, step]
         features, cache = decoder.step(last, step, slots, cache)
         scores = decoder.scores(features, step, normalize)
+        if constraint is not None:
+            check_vocabulary(constraint, scores)
         if state is None:
             log_prob = scores.at(token[..., None])[..., 0]
         else:
             assert constraint is not None
-            every = jax.eval_shape(constraint.allowed, state).shape[
-                -1
-            ]  # not the best alone: any token may be asked for
+            # Not the best alone: any token may be asked for.
+            every = jax.eval_shape(constraint.allowed, state).shape[-1]
             candidates = constraint.candidates(state, scores, every, range(step, step + 1))
             log_prob = _of_token(candidates, token)
             state = constraint.advance(state, token)

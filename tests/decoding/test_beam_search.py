@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gr_jax.constraints import Everything, Trie
-from gr_jax.decoding import beam_search, score_docids
+from gr_jax.decoding import beam_search, sample, score_docids
 from gr_jax.docids import Docids, atomic, hierarchical_kmeans
 from gr_jax.errors import InputError
 from tests.decoding.flat_trie import FlatTrie
@@ -271,6 +271,20 @@ def test_is_compiled_with_the_trie_as_an_argument():
     jaxpr = jax.make_jaxpr(lambda cache, trie: beam_search(decoder, cache, trie, beams=3, max_len=5))(cache, trie)
     held = {const.shape for const in jaxpr.consts}
     assert held <= {decoder.embeddings.shape, decoder.places.shape, decoder.table.shape}
+
+
+@pytest.mark.parametrize("decode", [beam_search, sample, score_docids])
+def test_a_network_of_another_vocabulary_is_refused(decode):
+    docids = Docids.build([[3, 4], [VOCAB]], vocab_size=VOCAB + 1, eos_id=1)
+    trie, decoder = Trie.from_docids(docids), TableDecoder.random(0, VOCAB, 3)
+    cache = decoder.init_cache(query_vectors(1), 2, 3)
+    with pytest.raises(InputError, match="over 14 tokens, and a network that scores 13"):
+        if decode is score_docids:
+            decode(decoder, cache, jnp.ones((1, 2, 3), jnp.int32), jnp.ones((1, 2), jnp.int32), constraint=trie)
+        elif decode is sample:
+            decode(decoder, cache, trie, samples=2, max_len=3, key=jax.random.key(0))
+        else:
+            decode(decoder, cache, trie, beams=2, max_len=3)
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,27 @@ def test_docids_that_several_groups_found_are_merged():
         assert_same(found_of(found, query), plain_beam_search(reference, targets, 2, STEPS))
 
 
+@pytest.mark.parametrize("unroll", [None, 1])
+@pytest.mark.parametrize("eos", [1, None])
+def test_groups_with_fewer_extensions_than_beams(eos, unroll):
+    docids = Docids.build([[3, 4, 5], [3, 4, 6]], vocab_size=VOCAB, eos_id=eos)
+    targets = [tuple(docids.target(row)) for row in range(2)]
+    decoder = TableDecoder.random(0, VOCAB, STEPS)
+    found = run(decoder, Trie.from_docids(docids), 6, groups=2, diversity=0.5, unroll=unroll)
+    for query in range(2):
+        reference = Reference(decoder, QUERIES[query], "vocabulary", targets)
+        both = plain_beam_search(reference, targets, 3, STEPS)
+        assert_same(found_of(found, query), [item for item in both for _ in range(2)])  # each group finds all there is
+
+
+def test_what_several_groups_found_is_not_summed():
+    trie, targets, decoder = make(True)
+    found = run(decoder, TextTrie(trie, jnp.asarray(LETTERS, jnp.int32)), 6, groups=3, merge="sum")
+    alone = run(decoder, TextTrie(trie, jnp.asarray(LETTERS, jnp.int32)), 2, merge="sum")
+    for query in range(2):  # three times the same group
+        assert_same(found_of(found, query), found_of(alone, query))
+
+
 def test_one_group_without_diversity_is_beam_search():
     scores = np.random.default_rng(0).normal(size=(2, 30)).astype(np.float32)
     tokens = np.zeros((2, 30), np.int32)
