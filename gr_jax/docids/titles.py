@@ -92,14 +92,14 @@ class _Writer:
         self._left_out = {vocabulary.pad_id, vocabulary.eos_id}
 
     def write(self, titles: Sequence[str]) -> list[tuple[int, ...]]:
-        return [tokens[: self._max_length] for tokens in self._encode(titles)]
+        return [tokens[: self._max_length] for tokens in self.encode(titles)]
 
     def write_numbered(self, titles: Sequence[str], endings: Sequence[str]) -> list[tuple[int, ...]]:
         """`write` of each title and its ending; where both are too long, the title is cut and the ending kept."""
-        whole = self._encode([title + ending for title, ending in zip(titles, endings, strict=True)])
+        whole = self.encode([title + ending for title, ending in zip(titles, endings, strict=True)])
         long = [i for i, tokens in enumerate(whole) if len(tokens) > self._max_length]
-        tails = self._encode([endings[i] for i in long])
-        for i, head, tail in zip(long, self._encode([titles[i] for i in long]), tails, strict=True):
+        tails = self.encode([endings[i] for i in long])
+        for i, head, tail in zip(long, self.encode([titles[i] for i in long]), tails, strict=True):
             if len(tail) >= self._max_length:
                 raise InputError(
                     "titles have no room for a number", f"Give max_length > {len(tail)}.", value=self._max_length
@@ -107,7 +107,8 @@ class _Writer:
             whole[i] = head[: self._max_length - len(tail)] + tail
         return whole
 
-    def _encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+    def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The same, whole."""
         if not texts:
             return []
         return [
@@ -126,12 +127,9 @@ def _number(called: list[str], written: list[tuple[int, ...]], writer: _Writer) 
         if tokens in first:
             waiting.append((index, called[index], tokens))
         first.add(tokens)
-    if waiting and len(set(writer.write([f"({digit})" for digit in range(10)]))) < 10:
-        raise InputError(
-            "documents have the same title, and the vocabulary cannot write the numbers that would tell them apart",
-            'Use a vocabulary that has the digits, or duplicates="share".',
-            value=waiting[0][1],
-        )
+    if waiting and len(set(writer.encode([f"({digit})" for digit in range(10)]))) < 10:
+        raise _no_numbers(waiting[0][1])
+    refused: dict[int, tuple[int, ...]] = {}
     while waiting:
         numbers = []
         for _, _, tokens in waiting:
@@ -141,10 +139,21 @@ def _number(called: list[str], written: list[tuple[int, ...]], writer: _Writer) 
         again = []
         candidates = writer.write_numbered([title for _, title, _ in waiting], endings)
         for entry, ending, tokens in zip(waiting, endings, candidates, strict=True):
+            index, title, _ = entry
             if tokens in taken:
+                if refused.get(index) == tokens:  # with another number
+                    raise _no_numbers(title)
+                refused[index] = tokens
                 again.append(entry)
                 continue
-            index, title, _ = entry
             taken.add(tokens)
             written[index], called[index] = tokens, title + ending
         waiting = again
+
+
+def _no_numbers(title: str) -> InputError:
+    return InputError(
+        "documents have the same title, and the vocabulary cannot write the numbers that would tell them apart",
+        'Use a vocabulary that has the digits, or duplicates="share".',
+        value=title,
+    )

@@ -79,6 +79,8 @@ def test_refused():
         titles(["a"], ByteVocabulary(), max_length=0)
     with pytest.raises(InputError, match="no room for a number.*max_length > 4"):
         titles(["aaaaaaa", "aaaaaaa"], ByteVocabulary(), max_length=4)
+    with pytest.raises(InputError, match="no room for a number.*max_length > 4"):
+        titles(["a", "a"], ByteVocabulary(), max_length=1)
     with pytest.raises(InputError, match="there are no docids"):
         titles([], ByteVocabulary())
 
@@ -119,6 +121,13 @@ def test_a_vocabulary_without_digits_cannot_number():
     with pytest.raises(InputError, match="cannot write the numbers"):
         titles(["red cat", "red cat"], words)
     assert len(titles(["red cat", "red cat"], words, duplicates="share")) == 1
+
+
+def test_a_vocabulary_with_digits_only_as_words_cannot_number_beyond_them():
+    words = Toy("<pad> red (0) (1) (2) (3) (4) (5) (6) (7) (8) (9) ? </s>", "<pad>", "</s>")
+    assert len(titles(["red"] * 9, words)) == 9
+    with pytest.raises(InputError, match="cannot write the numbers"):
+        titles(["red"] * 12, words)
 
 
 def test_save_and_load(tmp_path):
