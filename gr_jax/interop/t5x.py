@@ -189,7 +189,14 @@ def decode_fn(
       constraint: what may be written, made for T5X's output vocabulary.
       normalize, levels: "vocabulary", "level" (needs the docids' levels) or "constraint"; see `beam_search`.
       **search: other settings of `beam_search`: length_penalty, processors, unroll, …
+
+    Raises:
+      InputError: backoff, for whose hypotheses T5X has no rows.
     """
+    if search.get("backoff") is not None:
+        raise InputError(
+            "T5X's cache has num_decodes rows a query, none for backoff", "Ask T5X for more decodes instead."
+        )
     return ConstrainedDecoding(
         constraint, normalize, None if levels is None else tuple((start, size) for start, size in levels), search
     )

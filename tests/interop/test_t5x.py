@@ -5,6 +5,7 @@ import pytest
 
 from gr_jax.constraints import Trie
 from gr_jax.decoding import beam_search
+from gr_jax.decoding.backoff import Backoff
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.interop.t5x import NOTHING, decode_fn
@@ -135,6 +136,11 @@ def test_what_does_not_fit_is_refused(case):
         decode(function, tokens_to_logits, cache, beams=2, eos_id=2)
     with pytest.raises(InputError, match="alpha"):
         decode(function, tokens_to_logits, cache, beams=2, alpha=0.6)
+    with pytest.raises(InputError, match="none for backoff"):
+        decode_fn(Trie.from_docids(docids), backoff=Backoff(1, 0.0))
+    larger = Trie.from_docids(Docids.build([[VOCAB]], vocab_size=VOCAB + 1, eos_id=1))
+    with pytest.raises(InputError, match="12 tokens.*scores 11"):
+        decode(decode_fn(larger), tokens_to_logits, cache, beams=2)
 
 
 def test_through_an_unmodified_model_of_t5x():
