@@ -86,7 +86,7 @@ def kmeans(
 
     Args:
       embeddings: [n, d].
-      k: clusters; with fewer points than k, every point gets its own and the other centroids stay zero.
+      k: clusters; with fewer points than k, every point gets its own and the other centroids mean nothing.
       seed: of the seeding; one number or several.
       metric: "euclidean", or "cosine": points and centroids are scaled to unit length.
       iterations: most Lloyd steps.

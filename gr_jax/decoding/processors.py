@@ -155,6 +155,9 @@ def _pytree(cls: type, *, static: tuple[str, ...] = ()) -> None:
     jax.tree_util.register_dataclass(cls, [name for name in fields if name not in static], list(static))
 
 
+LARGEST = float(np.finfo(np.float32).max)
+
+
 def _check(value: Any, low: float, high: float, what: str, remedy: str) -> None:
     """Refuses a number outside of (low, high]; traced arrays cannot be looked at."""
     if isinstance(value, (int, float)) and not low < value <= high:
@@ -168,7 +171,7 @@ class Temperature:
     temperature: float | Array
 
     def __post_init__(self):
-        _check(self.temperature, 0.0, float("inf"), "a temperature that is not positive", "Give one above 0.")
+        _check(self.temperature, 0.0, LARGEST, "a temperature that is not positive and finite", "Give one above 0.")
 
     def __call__(self, scores: Scores, written: Written) -> Scores:
         return Processed(scores, written, lambda values, tokens: values / self.temperature, keeps_order=True)
@@ -279,7 +282,7 @@ class RepetitionPenalty:
     penalty: float | Array
 
     def __post_init__(self):
-        _check(self.penalty, 0.0, float("inf"), "a repetition penalty that is not positive", "Give one above 0.")
+        _check(self.penalty, 0.0, LARGEST, "a repetition penalty that is not positive and finite", "Give one above 0.")
 
     def __call__(self, scores: Scores, written: Written) -> Scores:
         def change(values, tokens, before):
