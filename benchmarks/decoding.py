@@ -3,7 +3,8 @@
 Speed: the whole decode (cross-attention's keys and values, every step, top-K) of the same weights from the same encoder
 output, 100,000 random docids of 6 codes × 256, a vocabulary of 33,664, T5-small's shape, float32, 2 CPU threads each
 (on a larger machine: `taskset -c 0,1 python -m benchmarks.decoding`). The sides take turns; "times faster" is the
-median of the ratios of neighbouring turns, and every answer is compared.
+median of the ratios of neighbouring turns. What is compared of the answers is the top-K under the peer's normaliser, in
+the rows that time ours by level, too: no peer has that one.
 
 * `transformers`: `generate` with a dict trie as `prefix_allowed_tokens_fn`, 6 steps: its best case, no EOS.
 * `grtools` (PyPI), in an interpreter of its own, since it wants another Keras. Without its CUDA packages:
@@ -13,12 +14,13 @@ median of the ratios of neighbouring turns, and every answer is compared.
 
   It normalises over the constraint, so its top-K is compared with ours of that normaliser. See `grtools_peer`.
 
-On short sources both sides of grtools' rows are bound by the same float32 matrix products: ours run at about 270 of the
-350 GFLOP/s that two cores here give such shapes, so no bound above 2.6 (5.0 by level) can be met at 8×10 without doing
-less arithmetic than the network asks for. The rows stand as they are measured.
+On short sources both sides of grtools' rows are bound by float32 matrix products: ours run at about 250 of the 350
+GFLOP/s that two cores here reach on these shapes alone, and at that limit the ratios at 8×10 would be 2.9 and by level
+4.4. The rows stand as they are measured.
 
-Exactness: see `exactness`. A GPU's rows (T5-base, steps against the roofline) exist where JAX sees a GPU. About 15
-minutes on 2 cores.
+Exactness: see `exactness`. A GPU's rows (T5-base, steps against the roofline) exist where JAX sees a GPU; what
+is timed there builds the cross-attention's keys and values, too, which the roofline leaves out. About 8 minutes on 2
+cores.
 """
 
 from __future__ import annotations

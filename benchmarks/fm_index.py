@@ -214,7 +214,8 @@ def _measure_steps(queries: int) -> dict[str, float]:
         total = jnp.where(jnp.arange(BEAMS) == 0, 0.0, -jnp.inf)[None]
         jax.block_until_ready(_step(index, state, total, logits))
         for depth in range(STEPS):
-            widest.append(int(jnp.max(state.high - state.low))) if depth >= 2 else None
+            if depth >= 2:
+                widest.append(int(jnp.max(state.high - state.low)))
             (state, total), spent = _timed(lambda: _step(index, state, total, logits))  # noqa: B023
             seconds[depth].append(spent)
     rng = np.random.default_rng(1)

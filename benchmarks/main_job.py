@@ -1,4 +1,4 @@
-"""The main job: DSI with hierarchical k-means docids on real corpora. `python -m benchmarks.main_job`.
+"""The main job: DSI on real corpora, docids from k-means trees and quantised vectors. `python -m benchmarks.main_job`.
 
 Every row is a recipe run as a user runs it, `python -m launch.recipe --gin_file=…`, in a process of its own, into
 `runs/main_job/`; an interrupted one goes on where it was. BM25 is measured in the same run. What was chosen (steps,
@@ -42,6 +42,7 @@ SYSTEMS: tuple[tuple[str, str, str, Floors], ...] = (
     ("python_docs", "quickstart", "DSI quickstart", {s: _share_of_bm25(s) for s in ("test", "test_unseen")}),
     ("squad_dev", "dsi_scratch", "DSI from scratch", {"test": _hits(0.50, 0.82), "test_unseen": _hits(0.22, 0.70)}),
     ("squad_dev", "dsi_centroids", "DSI centroids", SQUAD_CENTROIDS),
+    ("squad_dev", "dsi_codes", "DSI codes", {"test": {}, "test_unseen": {}}),
     ("squad_dev", "dsi_passages", "DSI centroids, a docid a sentence", SQUAD_CENTROIDS),
     ("nq_boolq_dev", "dsi_centroids", "DSI centroids", {"test": _hits(0.68, 0.94)}),
 )

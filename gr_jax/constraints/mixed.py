@@ -89,6 +89,11 @@ class Mixed:
             raise InputError("no word on which constraint each query walks", "Give view=int[batch].")
         if np.shape(which) != (batch,):
             raise InputError(f"a view of shape {np.shape(which)} for {batch} queries", f"Give integers [{batch}].")
+        if len(views) != len(self.constraints):
+            raise InputError(
+                f"views of {len(views)} constraints where {len(self.constraints)} are mixed",
+                "Give one view, or None, for each.",
+            )
         if not isinstance(which, jax.core.Tracer):
             outside = (np.asarray(which) < 0) | (np.asarray(which) >= len(self.constraints))
             if outside.any():

@@ -9,7 +9,9 @@ from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
 
-def token_vectors(docids: Docids, embeddings: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "vocab_size d"]:
+def token_vectors(
+    docids: Docids, embeddings: Float[np.ndarray, "n d"], *, additive: bool = False
+) -> Float[np.ndarray, "vocab_size d"]:
     """For each token of the docids, the mean embedding of the documents under it.
 
     A token that stands at several positions or under several prefixes has all their documents. With one token for each
@@ -18,6 +20,9 @@ def token_vectors(docids: Docids, embeddings: Float[np.ndarray, "n d"]) -> Float
     Args:
       docids: of the documents that `embeddings` has rows for.
       embeddings: [num_documents, d].
+      additive: instead, the mean of what the tokens before leave of the embeddings: a document's embedding is then
+        about the sum of its tokens' vectors, and a query's product with it the sum of its products with theirs. For
+        residual quantisation these are the codebooks.
 
     Returns:
       float32[vocab_size, d]; rows of tokens that no docid has (padding, EOS, …) are zero.
@@ -33,12 +38,16 @@ def token_vectors(docids: Docids, embeddings: Float[np.ndarray, "n d"]) -> Float
         )
     vectors = np.zeros((docids.vocab_size, embeddings.shape[1]), np.float32)
     counts = np.zeros(docids.vocab_size, np.int64)
+    left = embeddings[docids.documents].astype(np.float32)  # --> [entries, d]
     row = np.repeat(np.arange(len(docids)), np.diff(docids.offsets))  # --> [entries]
     for position in range(docids.tokens.shape[1]):
         token = docids.tokens[row, position]
         order = np.argsort(token, kind="stable")
         order = order[np.searchsorted(token[order], 1) :]  # without the padding of shorter docids
         present, starts = np.unique(token[order], return_index=True)
-        vectors[present] += np.add.reduceat(embeddings[docids.documents[order]].astype(np.float32), starts, axis=0)
-        counts[present] += np.diff(np.append(starts, len(order)))
+        sums, sizes = np.add.reduceat(left[order], starts, axis=0), np.diff(np.append(starts, len(order)))
+        vectors[present] += sums
+        counts[present] += sizes
+        if additive:
+            left[order] -= np.repeat(sums / sizes[:, None], sizes, axis=0)
     return vectors / np.maximum(counts, 1)[:, None]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import gin
 import numpy as np
 
+from gr_jax import clustering, storage, text
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
-from gr_jax import storage, text
 from gr_jax.docids import pseudo_queries as pseudo_queries_lib
 from gr_jax.errors import InputError
 from gr_jax.models import lsa
@@ -26,6 +27,14 @@ LSA_DIMENSION = 128
 SHORTEST_SENTENCE = 4
 # What a document without a title is called, where titles are docids.
 WORDS_OF_A_TITLE = 8
+# What docids are made with; gin can set more of them than `Identifiers` does.
+DOCID_FUNCTIONS = {
+    "hierarchical_kmeans": (docids_lib.hierarchical_kmeans, clustering.kmeans),
+    "residual_quantization": (docids_lib.residual_quantization, clustering.residual_quantization),
+    "titles": (docids_lib.titles,),
+    "atomic": (docids_lib.atomic,),
+    "naive_numeric": (docids_lib.naive_numeric,),
+}
 
 
 def corpus_stage(source: Source) -> Stage:
@@ -162,7 +171,17 @@ def docids_stage(corpus: Stage, vectors: Stage, vocabulary: Stage, identifiers: 
         docids.save(place.folder / "docids")
         place.meta.update({"statistics": docids_lib.statistics(docids)})
 
-    return Stage("docids", identifiers.of_scheme(), tuple(inputs), make, shared=True)
+    config = identifiers.of_scheme() | _bindings(DOCID_FUNCTIONS[identifiers.scheme])
+    return Stage("docids", config, tuple(inputs), make, shared=True)
+
+
+def _bindings(functions: Sequence[Callable[..., Any]]) -> dict[str, Any]:
+    """What gin binds of functions that a stage calls: beside the recipe's settings it decides what the stage makes."""
+    return {
+        f"{function.__module__}.{name}": value
+        for function in functions
+        for name, value in gin.get_bindings(function).items()
+    }
 
 
 def _make_docids(place: Workplace, dataset: corpus_lib.Dataset, identifiers: Identifiers) -> docids_lib.Docids:

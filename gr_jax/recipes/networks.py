@@ -83,11 +83,12 @@ def initial_parameters(
             f"the document vectors are {vectors.shape[1]} wide, the decoder's features {module.feature_dim}",
             "Set Network.outputs = 'random', or choose an encoder that is as wide as the vectors.",
         )
-    table = docids_lib.token_vectors(docids, vectors)
-    # Tokens that never end a docid stand for clusters.
-    cluster = np.ones(len(table), bool)
-    cluster[docids.tokens[np.arange(len(docids)), docids.lengths - 1]] = False
-    table[cluster] *= network.temperature / network.cluster_temperature
+    additive = docids.scheme == "residual_quantization"
+    table = docids_lib.token_vectors(docids, vectors, additive=additive)
+    if not additive:  # tokens that never end a docid stand for clusters
+        cluster = np.ones(len(table), bool)
+        cluster[docids.tokens[np.arange(len(docids)), docids.lengths - 1]] = False
+        table[cluster] *= network.temperature / network.cluster_temperature
     table = np.pad(table, ((0, module.vocab_size - len(table)), (0, 0)))
     return initialise_docid_tables(params, table, network.temperature)
 

@@ -147,6 +147,7 @@ class Network(Settings):
       outputs: docid embeddings and outputs start "random", or from the "centroid" of the documents under each token.
       temperature: of the initialised outputs: logit = cosine / temperature.
       cluster_temperature: the same for tokens that end no docid; higher, so that clusters steer and documents decide.
+        Codes of residual quantisation all start with `temperature`: a document is the sum of its codes.
     """
 
     encoder: str = "minilm"

@@ -202,6 +202,8 @@ def test_bad_settings(mixed):
         mixed.initial_state(2, np.array([0, 4]))
     with pytest.raises(InputError, match="shape"):
         mixed.initial_state(2, np.array([0, 1, 1]))
+    with pytest.raises(InputError, match="views of 1 constraints"):
+        mixed.initial_state(2, (np.array([0, 1]), (None,)))
     assert mixed.eos_id == 1 and Mixed((Trie.from_docids(codes()),)).eos_id is None
     assert Mixed(mixed.constraints[:2]).max_steps == MAX_LEN
     assert mixed.vocab_size == VOCAB and not hasattr(mixed, "max_steps")

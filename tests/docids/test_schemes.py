@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gr_jax.clustering import cluster_hierarchically, nearby_clusters
-from gr_jax.docids import atomic, hierarchical_kmeans, naive_numeric, token_vectors
+from gr_jax.docids import atomic, hierarchical_kmeans, naive_numeric, residual_quantization, token_vectors
 from gr_jax.errors import InputError
 
 
@@ -160,6 +160,25 @@ def test_token_vectors_are_the_means_of_the_documents_under_a_token(tokens):
     if tokens == "node":
         last = np.stack([vectors[sequence_of(docids, document)[-1]] for document in range(len(points))])
         np.testing.assert_allclose(last, points, atol=1e-6)
+
+
+def test_additive_token_vectors_of_quantised_documents_sum_to_their_embeddings():
+    points = embeddings()
+    docids = residual_quantization(points, levels=3, bits=2)
+    vectors = token_vectors(docids, points, additive=True)
+    left = points.astype(np.float64)
+    for level in range(docids.tokens.shape[1]):
+        under: dict[int, list[int]] = {}
+        for document in range(len(points)):
+            sequence = sequence_of(docids, document)
+            if level < len(sequence):
+                under.setdefault(sequence[level], []).append(document)
+        for token, documents in under.items():
+            np.testing.assert_allclose(vectors[token], left[documents].mean(0), atol=1e-5)
+            left[documents] -= left[documents].mean(0)
+    sums = np.stack([vectors[sequence_of(docids, document)].sum(0) for document in range(len(points))])
+    np.testing.assert_allclose(points - sums, left, atol=1e-5)
+    assert (left**2).sum(1).mean() <= docids.meta["reconstruction_error"] * (1 + 1e-6)
 
 
 def test_token_vectors_refuse_embeddings_of_another_corpus():

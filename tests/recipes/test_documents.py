@@ -2,6 +2,7 @@
 
 import json
 
+import gin
 import numpy as np
 import pytest
 
@@ -88,6 +89,23 @@ def test_docids_of_quantised_vectors(beir, tmp_path, duplicates):
     docids = documents.load_docids(folders["docids"])
     np.testing.assert_array_equal(docids.tokens, expected.tokens)
     assert docids.meta == expected.meta and docids.num_documents == 24
+
+
+def test_what_gin_binds_of_a_scheme_is_part_of_its_docids(beir):
+    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    inputs = corpus, documents.vectors_stage(corpus, VECTORS), vocabulary(corpus)
+    chosen = recipes.Identifiers(branching=3, leaf_capacity=4)
+    plain = documents.docids_stage(*inputs, chosen)
+    with gin.unlock_config():
+        gin.bind_parameter("gr_jax.docids.hierarchical_kmeans.leaf", "share")
+    try:
+        bound = documents.docids_stage(*inputs, chosen)
+        assert bound.key != plain.key and "share" in bound.config.values()
+        atomic = recipes.Identifiers(scheme="atomic")
+        assert "share" not in documents.docids_stage(*inputs, atomic).config.values()
+    finally:
+        gin.clear_config()
+    assert documents.docids_stage(*inputs, chosen).key == plain.key
 
 
 @pytest.mark.parametrize("duplicates", ["number", "share"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from gr_jax.docids import hierarchical_kmeans
+from gr_jax.docids import hierarchical_kmeans, residual_quantization
 from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
 from gr_jax.recipes import networks
@@ -53,6 +53,18 @@ def test_outputs_from_centroids():
         temperature = 0.1 if token in last else 0.5
         expected = VECTORS[sorted(found)].mean(axis=0) / temperature
         np.testing.assert_allclose(table[token], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_outputs_from_codebooks():
+    """The logits of a document's codes sum to the product with its approximated vector, whose error the scheme knows."""
+    docids = residual_quantization(VECTORS, levels=3, bits=3)
+    settings = network(outputs="centroid", temperature=0.1, cluster_temperature=0.5)
+    module, _ = networks.make_network(settings, 259, docids)
+    table = networks.initial_parameters(module, settings, None, docids, VECTORS, 0)["decoder"]["logits_dense"][
+        "kernel"
+    ].T
+    sums = np.stack([table[docids.sequence(docids.rows_of(document)[0])].sum(0) for document in range(20)]) * 0.1
+    assert ((sums - VECTORS) ** 2).sum(1).mean() <= docids.meta["reconstruction_error"] * 1.001 < 0.1
 
 
 def test_vectors_of_another_width_are_refused():
