@@ -56,7 +56,7 @@ def test_outputs_from_centroids():
 
 
 def test_outputs_from_codebooks():
-    """The logits of a document's codes sum to the product with its approximated vector, whose error the scheme knows."""
+    """The logits of a document's codes sum to the product with its approximated vector."""
     docids = residual_quantization(VECTORS, levels=3, bits=3)
     settings = network(outputs="centroid", temperature=0.1, cluster_temperature=0.5)
     module, _ = networks.make_network(settings, 259, docids)
