@@ -1,0 +1,375 @@
+"""Bi-encoders: queries and documents as vectors whose product says how well they fit (DPR, Karpukhin et al. 2020)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gin
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax import losses
+from gr_jax.errors import InputError
+from gr_jax.models import bert, layers, network_folder
+from gr_jax.models import text_encoder as encoders
+from gr_jax.models.gradient_caching import encode_in_chunks
+from gr_jax.models.sentence_encoder import SentenceEncoder
+
+if TYPE_CHECKING:
+    from gr_jax.text import Vocabulary
+
+Batch = Mapping[str, Array]
+POOLINGS = ("mean", "cls", "pooler")
+SIMILARITIES = ("dot", "cosine", "tanh")
+SIDES = ("query", "document")
+
+
+@gin.configurable(module="gr_jax.models")
+@dataclasses.dataclass(frozen=True)
+class BiEncoderConfig:
+    """What a bi-encoder is made of.
+
+    Attributes:
+      encoder: a `BertConfig` or a `T5Config` (of which the encoder is used).
+      shared: one tower reads both sides; False gives documents a tower of their own.
+      document_encoder: of a tower of another kind; None takes `encoder`.
+      pooling: how token states become one vector. "mean" over all tokens, "cls", the first one, or "pooler": BERT's
+        tanh layer over the first one.
+      document_pooling: of documents, where it is another.
+      projection: width of vectors, reached by a two-layer ReLU network; None keeps the encoder's.
+      similarity: "dot", "cosine" (vectors then have unit length) or "tanh", the tanh of the product (GDR).
+      temperature: divides similarities in the loss.
+
+    Raises:
+      InputError: a name is unknown, or the parts do not fit together.
+    """
+
+    encoder: encoders.EncoderConfig = dataclasses.field(default_factory=bert.BertConfig)
+    shared: bool = True
+    document_encoder: encoders.EncoderConfig | None = None
+    pooling: str = "mean"
+    document_pooling: str | None = None
+    projection: int | None = None
+    similarity: str = "cosine"
+    temperature: float = 0.05
+
+    def __post_init__(self):
+        _check(self)
+
+    def tower(self, side: str) -> Tower:
+        """The network of one side, "query" or "document"."""
+        document = side == "document"
+        return Tower(
+            config=(document and self.document_encoder) or self.encoder,
+            pooling=(document and self.document_pooling) or self.pooling,
+            projection=self.projection,
+            normalize=self.similarity == "cosine",
+        )
+
+    def scope(self, side: str) -> str:
+        """The name under which that network's parameters lie."""
+        return "query" if self.shared else side
+
+
+def _check(config: BiEncoderConfig) -> None:
+    for name, known in (("pooling", POOLINGS), ("document_pooling", (*POOLINGS, None)), ("similarity", SIMILARITIES)):
+        if getattr(config, name) not in known:
+            choices = ", ".join(filter(None, known))
+            raise InputError(f"unknown {name} of a bi-encoder", f"Use {choices}.", value=getattr(config, name))
+    if not 0 < config.temperature < float("inf"):
+        raise InputError("a temperature is a number above 0", "Raise it.", value=config.temperature)
+    if config.projection is not None and config.projection < 1:
+        raise InputError("vectors need a width", "Give projection ≥ 1, or None.", value=config.projection)
+    if config.shared and (config.document_encoder is not None or config.document_pooling is not None):
+        raise InputError("a shared tower has one encoder and one pooling", "Set shared=False.")
+    widths = {config.tower(side).dimension for side in SIDES}
+    if len(widths) > 1:
+        raise InputError(
+            "the towers give vectors of different widths", "Set projection, which both then have.", value=widths
+        )
+
+
+class Projection(nn.Module):
+    """Two layers with a ReLU between them. Parameters: `wi/…`, `wo/…`."""
+
+    features: int
+    dtype: str = "float32"
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B d"]) -> Float[Array, "B features"]:
+        hidden = layers.Dense(x.shape[-1:], ("embed", "mlp"), use_bias=True, dtype=self.dtype, name="wi")(x)
+        return layers.Dense((self.features,), ("mlp", "embed"), use_bias=True, dtype=self.dtype, name="wo")(
+            nn.relu(hidden)
+        )
+
+
+class Tower(nn.Module):
+    """Tokens to one vector per row. Parameters: `token_embedder/…`, `encoder/…`, `pooler/…`, `projection/…`."""
+
+    config: encoders.EncoderConfig
+    pooling: str = "mean"
+    projection: int | None = None
+    normalize: bool = False
+
+    @property
+    def dimension(self) -> int:
+        """Width of the vectors."""
+        return self.projection or self.config.emb_dim
+
+    def setup(self):
+        config = self.config
+        self.token_embedder = encoders.make_embedder(config)
+        self.encoder = encoders.make_encoder(config)
+        if self.pooling == "pooler":
+            self.pooler = layers.Dense((config.emb_dim,), ("embed", "kv"), use_bias=True, dtype=config.dtype)
+        if self.projection is not None:
+            self.projector = Projection(self.projection, config.dtype, name="projection")
+
+    def __call__(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B d"]:
+        """Args: tokens (0 is padding). Vectors are float32; those of rows that are all padding mean nothing."""
+        states = encoders.encode(self.token_embedder, self.encoder, tokens, None, None, deterministic)  # [B, S, e]
+        if self.pooling == "mean":
+            pooled = encoders.mean_pool(states, tokens)
+        else:
+            pooled = states[:, 0]
+            if self.pooling == "pooler":
+                pooled = jnp.tanh(self.pooler(pooled))
+        if self.projection is not None:
+            pooled = self.projector(pooled)
+        pooled = pooled.astype(jnp.float32)
+        return encoders.unit(pooled) if self.normalize else pooled
+
+
+class BiEncoder(nn.Module):
+    """Two towers, or one for both sides. Parameters: `query/…`, and `document/…` where the towers are separate."""
+
+    config: BiEncoderConfig
+
+    def setup(self):
+        self.query = self.config.tower("query")
+        if not self.config.shared:
+            self.document = self.config.tower("document")
+
+    def encode_query(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B d"]:
+        """Vectors of queries."""
+        return self.query(tokens, deterministic=deterministic)
+
+    def encode_document(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B d"]:
+        """Vectors of documents."""
+        tower = self.query if self.config.shared else self.document
+        return tower(tokens, deterministic=deterministic)
+
+    def __call__(
+        self, query_tokens: Int[Array, "B S"], document_tokens: Int[Array, "D T"], *, deterministic: bool = True
+    ) -> tuple[Float[Array, "B d"], Float[Array, "D d"]]:
+        """Vectors of both sides."""
+        return (
+            self.encode_query(query_tokens, deterministic=deterministic),
+            self.encode_document(document_tokens, deterministic=deterministic),
+        )
+
+
+gin.external_configurable(BiEncoder, module="gr_jax.models")
+
+
+def save_bi_encoder(folder: str | os.PathLike, module: BiEncoder, params: Mapping[str, Any]) -> None:
+    """Writes configuration and parameters as `models.network_folder` does."""
+    config = module.config
+    raw = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    for name in ("encoder", "document_encoder"):
+        raw[name] = raw[name] and network_folder.encoder_to_json(raw[name])
+    network_folder.write(folder, {"bi_encoder": raw}, params)
+
+
+def load_bi_encoder(folder: str | os.PathLike) -> tuple[BiEncoder, dict]:
+    """Reads what `save_bi_encoder` wrote.
+
+    Raises:
+      InputError: a file is missing or is not what it should be.
+    """
+
+    def make(config: Mapping[str, Any]) -> BiEncoder:
+        raw = dict(config["bi_encoder"])
+        for name in ("encoder", "document_encoder"):
+            raw[name] = raw[name] and network_folder.encoder_from_json(raw[name])
+        return BiEncoder(BiEncoderConfig(**raw))
+
+    return network_folder.read(folder, make)
+
+
+def sentence_encoders(
+    config: BiEncoderConfig,
+    params: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    *,
+    query_prompt: str = "",
+    document_prompt: str = "",
+) -> tuple[SentenceEncoder, SentenceEncoder]:
+    """Both sides of a bi-encoder as encoders of texts: (of queries, of documents).
+
+    Args:
+      config, params: of the `BiEncoder`.
+      vocabulary: of both sides.
+      query_prompt, document_prompt: put before every text, as in training ("query: ", "passage: ").
+    """
+    query, document = (
+        SentenceEncoder(config.tower(side), params[config.scope(side)], vocabulary, pooling=None, prompt=prompt)
+        for side, prompt in (("query", query_prompt), ("document", document_prompt))
+    )
+    return query, document
+
+
+@gin.configurable(module="gr_jax.models")
+@dataclasses.dataclass(frozen=True)
+class BiEncoderModel:
+    """A `BiEncoder` with T5X's model methods, trained by contrast, from a teacher, or both.
+
+    Batches are those of `gr_jax.training.ContrastiveBatches`: `query_tokens [B, Lq]`, `document_tokens [B·(1+n), Ld]`
+    (every query's positive, then its n negatives), `document_index [B·(1+n)]`, and where there are such
+    `relevant_index [B, R]`, `negative_weights [B, n]` and `teacher_scores [B, 1+n]` (NaN where the teacher gave none).
+
+    Attributes:
+      module: the network.
+      contrastive: weight of `losses.weighted_softmax`.
+      in_batch: documents of other queries, on all devices, are negatives too.
+      positive_weight: see `losses.batch_weights`.
+      margin_mse, teacher_kl: weights of the losses of these names; they see similarities divided by the temperature.
+      teacher_temperature: see `losses.teacher_kl`.
+      chunks: parts in which a batch is encoded one after the other, see `encode_in_chunks`. What `microbatches` of
+        `train` is for other losses; those would also split the negatives.
+    """
+
+    module: BiEncoder
+    contrastive: float = 1.0
+    in_batch: bool = True
+    positive_weight: float = 1.0
+    margin_mse: float = 0.0
+    teacher_kl: float = 0.0
+    teacher_temperature: float = 1.0
+    chunks: int = 1
+
+    def get_initial_variables(
+        self,
+        rng: Array,
+        input_shapes: Mapping[str, Sequence[int]],
+        input_types: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Variables `{"params": …, "params_axes": …}`; run it under `jit` or `eval_shape`.
+
+        Args:
+          rng: a key.
+          input_shapes: feature name → shape; those of query_tokens and document_tokens are needed.
+          input_types: unused (tokens are int32); T5X gives it.
+        """
+        del input_types
+        # One row says as much about parameters as a batch.
+        tokens = [jnp.ones((1, *input_shapes[f"{side}_tokens"][1:]), jnp.int32) for side in SIDES]
+        return self.module.init(rng, *tokens)
+
+    def loss_fn(
+        self, params: Any, batch: Batch, dropout_rng: Array | None = None
+    ) -> tuple[Float[Array, ""], dict[str, Any]]:
+        """The sum of losses over queries, and metrics as pairs (sum, weight).
+
+        Args:
+          params: of the network.
+          batch: see the class.
+          dropout_rng: None switches dropout off.
+        """
+        queries, documents = (self._vectors(params, batch, side, dropout_rng) for side in SIDES)
+        return self.loss_of_vectors(queries, documents, batch)
+
+    def loss_of_vectors(
+        self, queries: Float[Array, "B d"], documents: Float[Array, "D d"], batch: Batch
+    ) -> tuple[Float[Array, ""], dict[str, Any]]:
+        """`loss_fn` of vectors that were made elsewhere (cached document vectors, say)."""
+        index = batch["document_index"]
+        size = losses.group_size(len(documents), len(queries))
+        real = (index[::size] >= 0).astype(jnp.float32)  # [B]; rows that fill up a last batch have no positive
+        weight = jnp.sum(real)
+        scores = self._similarity(queries @ documents.T)  # [B, D]
+        weights = losses.batch_weights(
+            index,
+            len(queries),
+            relevant_index=batch.get("relevant_index"),
+            in_batch=self.in_batch,
+            positive_weight=self.positive_weight,
+            negative_weights=batch.get("negative_weights"),
+        )
+        found = losses.weighted_softmax(scores, losses.positive_columns(*scores.shape), weights)
+        metrics: dict[str, Any] = {
+            "contrastive": (jnp.sum(found.loss * real), weight),
+            "accuracy": (jnp.sum(found.correct * real), weight),
+            "weight_sum": weight,
+        }
+        loss = self.contrastive * found.loss
+        if self.margin_mse or self.teacher_kl:
+            own, valid = self._own_scores(queries, documents), _taught(batch, size)
+            for name, distilled in (
+                ("margin_mse", losses.margin_mse(own, batch["teacher_scores"], valid)),
+                ("teacher_kl", self._teacher_kl(own, batch["teacher_scores"], valid)),
+            ):
+                loss = loss + getattr(self, name) * distilled
+                metrics[name] = (jnp.sum(distilled * real), weight)
+        total = jnp.sum(loss * real)
+        return total, metrics | {"loss": (total, weight)}
+
+    @staticmethod
+    def summarize(metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Means, from the pairs that `loss_fn` gives or from their sums over any number of batches."""
+        pairs = {name: pair for name, pair in metrics.items() if isinstance(pair, tuple)}
+        return {name: float(total) / max(float(weight), 1.0) for name, (total, weight) in pairs.items()}
+
+    def eval_fn(self, params: Any, batch: Batch) -> tuple[Float[Array, ""], dict[str, Any]]:
+        """`loss_fn` without dropout."""
+        return self.loss_fn(params, batch, None)
+
+    def score_batch(self, params: Any, batch: Batch) -> Float[Array, "B group"]:
+        """Similarity of each query to each of its own documents, without the temperature."""
+        queries, documents = (self._vectors(params, batch, side, None) for side in SIDES)
+        return self._own_scores(queries, documents) * self.module.config.temperature
+
+    def predict_batch_with_aux(
+        self, params: Any, batch: Batch, rng: Array | None = None
+    ) -> tuple[Float[Array, "B d"], dict[str, Array]]:
+        """The vectors of queries, and `{"documents": [D, d]}`, those of documents."""
+        del rng
+        queries, documents = (self._vectors(params, batch, side, None) for side in SIDES)
+        return queries, {"documents": documents}
+
+    def _vectors(self, params: Any, batch: Batch, side: str, rng: Array | None) -> Float[Array, "rows d"]:
+        def encode(tokens: Array, rng: Array | None) -> Array:
+            found: Any = self.module.apply(
+                {"params": params},
+                tokens,
+                deterministic=rng is None,
+                rngs=None if rng is None else {"dropout": rng},
+                method=f"encode_{side}",
+            )
+            return found
+
+        own = None if rng is None else jax.random.fold_in(rng, SIDES.index(side))
+        return encode_in_chunks(encode, batch[f"{side}_tokens"], own, self.chunks)
+
+    def _similarity(self, products: Array) -> Array:
+        config = self.module.config
+        return (jnp.tanh(products) if config.similarity == "tanh" else products) / config.temperature
+
+    def _own_scores(self, queries: Array, documents: Array) -> Float[Array, "B group"]:
+        groups = documents.reshape(len(queries), -1, documents.shape[-1])  # [B, 1+n, d]
+        return self._similarity(jnp.einsum("bd,bgd->bg", queries, groups))
+
+    def _teacher_kl(self, own: Array, teacher: Array, valid: Array) -> Float[Array, " B"]:
+        return losses.teacher_kl(own, teacher, valid, teacher_temperature=self.teacher_temperature)
+
+
+def _taught(batch: Batch, size: int) -> Bool[Array, "B group"]:
+    """Which of every query's own documents the teacher has scored."""
+    if "teacher_scores" not in batch:
+        raise InputError("there are no teacher_scores to learn from", "Give negatives with a teacher's scores.")
+    return jnp.isfinite(batch["teacher_scores"]) & (batch["document_index"].reshape(-1, size) >= 0)
