@@ -2,6 +2,13 @@
 
 # Networks: configurations and Linen modules.
 from gr_jax.models.bert import BertConfig as BertConfig
+from gr_jax.models.bi_encoder import BiEncoder as BiEncoder
+from gr_jax.models.bi_encoder import BiEncoderConfig as BiEncoderConfig
+from gr_jax.models.bi_encoder import BiEncoderModel as BiEncoderModel
+
+# A corpus to vectors.
+from gr_jax.models.corpus_encoding import encode_corpus as encode_corpus
+from gr_jax.models.corpus_encoding import load_embeddings as load_embeddings
 
 # Starting points.
 from gr_jax.models.docid_tables import initialise_docid_tables as initialise_docid_tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
 from gr_jax.docids import pseudo_queries as pseudo_queries_lib
 from gr_jax.errors import InputError
-from gr_jax.models import lsa
+from gr_jax.models import corpus_encoding, lsa
 from gr_jax.recipes.settings import Identifiers, PseudoQueries, Vectors
 from gr_jax.recipes.sources import Source
 from gr_jax.recipes.stages import Stage, Workplace
@@ -106,10 +107,17 @@ def vectors_stage(corpus: Stage, vectors: Vectors) -> Stage:
         np.save(place.folder / "owner.npy", owner)
         if name == "lsa":
             array = lsa.latent_semantic_vectors(texts, dimension=LSA_DIMENSION)
+            np.save(place.folder / "vectors.npy", array)
         else:
             encoder = huggingface.load_sentence_encoder(pretrained_folder(name))
-            array = encoder.encode(texts, max_length=vectors.max_length, progress=True)
-        np.save(place.folder / "vectors.npy", array)
+            embedded = place.folder / "embeddings"
+            corpus_encoding.encode_corpus(
+                encoder, texts, embedded,
+                work=place.work, max_length=vectors.max_length, process=(0, 1), progress=True,
+            )  # fmt: skip
+            os.replace(embedded / corpus_encoding.FILE, place.folder / "vectors.npy")
+            shutil.rmtree(embedded)
+            array = load_vectors(place.folder)
         place.meta.update({"vectors": len(array), "dimension": array.shape[1]})
 
     return Stage("vectors", config, (corpus,), make, shared=True)

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -140,6 +141,8 @@ class Runner:
             # What a stage measured itself (training time over several starts, say) stands.
             meta.setdefault("seconds", seconds)
             meta |= {"config": dict(stage.config), "inputs": {s.name: s.key for s in stage.inputs}}
+        if stage.shared:  # what it kept against interruptions; a model's checkpoints stay
+            shutil.rmtree(work, ignore_errors=True)
         self.say(f"✓ {stage.name}: {seconds:.0f}s, {folder}")
 
     def _explain(self, stage: Stage) -> None:

@@ -1,0 +1,164 @@
+"""Shards, restarts, processes and devices: always the vectors that one call of the encoder gives."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.models import encode_corpus, load_embeddings
+from gr_jax.models.sentence_encoder import plan_batches
+from tests.models import encoding_run
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+TEXTS = encoding_run.texts()
+SETTINGS = {"shard_size": encoding_run.SHARD, "batch_size": 2, "max_length": 32}
+NUM_SHARDS = -(-len(TEXTS) // encoding_run.SHARD)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return encoding_run.encoder()
+
+
+@pytest.fixture(scope="module")
+def expected(encoder):
+    return encoder.encode(TEXTS, batch_size=3, max_length=32)
+
+
+class Counting:
+    """Notes the texts that it is asked for."""
+
+    def __init__(self, encoder):
+        self._encoder, self.seen = encoder, []
+        self.dimension, self.fingerprint = encoder.dimension, encoder.fingerprint
+
+    def encode(self, texts, **settings):
+        self.seen += texts
+        return self._encoder.encode(texts, **settings)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 1e-3)])
+def test_shards_give_what_one_call_gives(tmp_path, encoder, expected, dtype, tolerance):
+    found = encode_corpus(encoder, TEXTS, tmp_path / "embeddings", dtype=dtype, **SETTINGS)
+    assert isinstance(found, np.memmap) and found.dtype == dtype and found.shape == (len(TEXTS), 8)
+    np.testing.assert_allclose(found, expected, atol=tolerance)
+    np.testing.assert_array_equal(load_embeddings(tmp_path / "embeddings", verify=True), found)
+    assert [path.name for path in tmp_path.iterdir()] == ["embeddings"]  # the shards are gone
+    meta = storage.read_folder(tmp_path / "embeddings", "embeddings").meta
+    assert (meta["vectors"], meta["dimension"], meta["dtype"]) == (len(TEXTS), 8, dtype)
+
+
+def test_what_is_there_is_not_encoded_again(tmp_path, encoder):
+    counting = Counting(encoder)
+    for _ in range(2):
+        encode_corpus(counting, TEXTS, tmp_path / "embeddings", **SETTINGS)
+    assert counting.seen == TEXTS
+    encode_corpus(counting, TEXTS, tmp_path / "embeddings", **{**SETTINGS, "max_length": 31})
+    assert counting.seen == 2 * TEXTS
+
+
+def test_of_a_changed_corpus_only_the_changed_shards_are_encoded(tmp_path, encoder):
+    encode_corpus(encoder, TEXTS, tmp_path / "a", work=tmp_path / "work", **SETTINGS)
+    changed = [*TEXTS, "one more"]
+    changed[10] = "another text"
+    counting = Counting(encoder)
+    found = encode_corpus(counting, changed, tmp_path / "b", work=tmp_path / "work", **SETTINGS)
+    size = encoding_run.SHARD
+    assert counting.seen == [*changed[size : 2 * size], *changed[(NUM_SHARDS - 1) * size :]]
+    np.testing.assert_allclose(found, encoder.encode(changed, max_length=32), atol=1e-5)
+
+
+def test_a_damaged_shard_is_encoded_again(tmp_path, encoder, expected):
+    encode_corpus(encoder, TEXTS, tmp_path / "a", work=tmp_path / "work", **SETTINGS)
+    file = tmp_path / "work" / "00002" / "vectors.npy"
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    counting = Counting(encoder)
+    found = encode_corpus(counting, TEXTS, tmp_path / "b", work=tmp_path / "work", **SETTINGS)
+    assert counting.seen == TEXTS[14:21]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_processes_share_the_shards_and_the_last_one_joins(tmp_path, encoder):
+    whole = encode_corpus(encoder, TEXTS, tmp_path / "whole", **SETTINGS)
+    seen = []
+    for index in (2, 0, 1):
+        counting = Counting(encoder)
+        found = encode_corpus(counting, TEXTS, tmp_path / "parts", process=(index, 3), **SETTINGS)
+        seen += counting.seen
+        assert (found is None) == (index != 1)
+        assert all(TEXTS.index(text) // encoding_run.SHARD % 3 == index for text in counting.seen)
+    assert sorted(seen) == sorted(TEXTS)
+    np.testing.assert_array_equal(found, whole)
+
+
+def test_batches_split_over_devices(tmp_path, expected):
+    mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
+    found = encode_corpus(encoding_run.encoder(mesh=mesh), TEXTS, tmp_path / "embeddings", **SETTINGS)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_every_batch_can_be_split_over_devices():
+    lengths = np.random.default_rng(0).integers(1, 65, 333).tolist()
+    batches = plan_batches(lengths, 5, 64, devices=3)
+    assert sorted(i for chosen, _, _ in batches for i in chosen) == list(range(333))
+    for chosen, length, height in batches:
+        assert height % 3 == 0 and 0 < len(chosen) <= height and max(lengths[i] for i in chosen) <= length
+
+
+def test_what_cannot_be_done_is_said(tmp_path, encoder):
+    for texts, changes, says in (
+        ([], {}, "nothing to encode"),
+        (TEXTS, {"shard_size": 0}, "at least one text"),
+        (TEXTS, {"dtype": "int8"}, "float32, float16"),
+        (TEXTS, {"process": (3, 3)}, "no process"),
+    ):
+        with pytest.raises(InputError, match=says):
+            encode_corpus(encoder, texts, tmp_path / "embeddings", **{**SETTINGS, **changes})
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "years.txt").write_text("of work")
+    with pytest.raises(InputError, match="did not write"):
+        encode_corpus(encoder, TEXTS, tmp_path / "thesis", **SETTINGS)
+
+
+def start(folder, seconds):
+    command = [sys.executable, "-m", "tests.models.encoding_run", folder / "embeddings", folder / "log", str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
+def test_killed_at_random_moments(tmp_path, seed):
+    chosen, killed = random.Random(seed), 0
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    assert start(tmp_path / "whole", 0).wait() == 0
+    for _ in range(3):
+        process = start(tmp_path / "killed", 0.05)
+        for _ in range(chosen.randint(1, 12)):
+            process.stdout.readline()
+        time.sleep(chosen.uniform(0, 0.1))
+        process.send_signal(signal.SIGKILL)
+        process.stdout.close()
+        killed += process.wait() == -signal.SIGKILL
+    assert killed
+    assert start(tmp_path / "killed", 0).wait() == 0
+
+    files = [tmp_path / name / "embeddings" / "vectors.npy" for name in ("whole", "killed")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    starts = (tmp_path / "killed" / "log").read_text().split("start\n")[1:]
+    begun = [list(map(int, lines.split())) for lines in starts]
+    assert {number for numbers in begun for number in numbers} == set(range(len(TEXTS)))
+    for earlier, numbers in enumerate(begun):
+        finished = set(numbers[: -encoding_run.SHARD])  # all but the shard that was begun last
+        assert not finished & {number for later in begun[earlier + 1 :] for number in later}
