@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -9,8 +10,8 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import gin
 import numpy as np
@@ -18,15 +19,18 @@ from jaxtyping import Bool
 
 from gr_jax import progress as progress_lib
 from gr_jax import storage
+from gr_jax.corpus.documents import Corpus
+from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
-from gr_jax.retrievers.base import Evidence, Ranking, best, checked_allowed
+from gr_jax.retrievers.base import Evidence, Ranking, best, check_question, checked_allowed
 from gr_jax.text.transforms import get_transform
-
-if TYPE_CHECKING:
-    from gr_jax.corpus import Corpus
 
 ANALYZERS = ("english", "character_bigrams")
 KIND = "bm25"
+# By term: weights and documents of its postings, which begin at its offset. By document: the terms that were read, from
+# its start on, and whether it was not removed.
+_LARGE = ("weights", "documents", "tokens")
+_ARRAYS = (*_LARGE, "offsets", "starts", "living")
 
 _WORD = re.compile(r"(?u)\b\w\w+\b")
 _IDENTIFIER = re.compile(r"(?u)\w+")
@@ -36,8 +40,13 @@ _IDENTIFIER = re.compile(r"(?u)\w+")
 class BM25:
     """BM25 with Lucene's idf over title and text.
 
+    Documents can be added, removed and expanded: `update` weighs all terms anew from what was read of each document,
+    and so leaves the index that would have been made of the documents that are left.
+
     Args:
       corpus: what is searched.
+      expansions: queries made from the documents, the terms of which count as if the documents said them (doc2query,
+        Nogueira et al. 2019, arXiv 1904.08375).
       k1: how soon a repeated term stops counting; ≥ 0.
       b: how much longer documents are held back; 0 to 1.
       analyzer: "english": lower-cased words of two letters and more, without English stop words, Snowball stems;
@@ -54,6 +63,7 @@ class BM25:
         self,
         corpus: Corpus,
         *,
+        expansions: PseudoQueries | None = None,
         k1: float = 0.9,
         b: float = 0.4,
         analyzer: str = "english",
@@ -67,17 +77,17 @@ class BM25:
         self.settings: dict[str, Any] = {"k1": float(k1), "b": float(b), "analyzer": analyzer, "transform": transform}
         self._analyze = _analyzer(analyzer, transform)
         self._corpus: Corpus | None = corpus
-        self.num_documents = len(corpus)
         self.corpus_fingerprint = corpus.fingerprint
         self._terms: dict[str, int] = {}
-        rows: list[list[int]] = []
-        with progress_lib.bar("Reading words for BM25", len(corpus), enabled=progress) as bar:
-            for text in corpus.contents:
-                terms = self._analyze(text)
-                # Ids by first appearance: the same corpus gives the same files.
-                rows.append([self._terms.setdefault(term, len(self._terms)) for term in terms])
-                bar.advance()
-        self._weights, self._documents, self._offsets = _weigh(rows, self._terms, k1, b)
+        self._living = np.ones(len(corpus), bool)
+        rows = self._read(corpus, progress)
+        self._expand(rows, expansions, corpus.fingerprint)
+        self._weigh(rows)
+
+    @property
+    def num_documents(self) -> int:
+        """Positions, those of removed documents included."""
+        return len(self._living)
 
     def retrieve(
         self,
@@ -92,10 +102,7 @@ class BM25:
         Equal scores keep the documents' order. `explain` names the terms, what each contributed, and, where the index
         knows its corpus, where they stand in the text.
         """
-        if isinstance(queries, str):
-            raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)
-        if k < 1:
-            raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
+        check_question(queries, k)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
@@ -116,6 +123,50 @@ class BM25:
                 evidence.append(tuple(self._explain(terms, int(document), names) for document in found))
         return Ranking(doc_index, score, tuple(evidence) if explain else None)
 
+    def update(
+        self, add: Corpus | None = None, remove: Sequence[int] = (), expansions: PseudoQueries | None = None
+    ) -> BM25:
+        """Adds, removes and expands documents.
+
+        Args:
+          add: documents; they get the next positions, in their order.
+          remove: positions of documents that are no longer found, and count in no statistics. The other positions stay
+            as they are.
+          expansions: queries of the documents that were there, or of those that are added: of the corpus that they say
+            they were made from.
+
+        Returns:
+          This index, changed.
+
+        Raises:
+          InputError: a position that no document has, or expansions of another corpus.
+        """
+        removed = np.asarray(remove, np.int64).reshape(-1)
+        if removed.size and not (0 <= removed.min() and removed.max() < self.num_documents):
+            raise InputError(
+                "no document has this position", f"Give positions below {self.num_documents}.", value=list(remove)
+            )
+        before = self.num_documents
+        rows = [tokens.tolist() for tokens in np.split(np.asarray(self._tokens), self._starts[1:-1])]
+        added: list[list[int]] = []
+        fingerprint, corpus = self.corpus_fingerprint, self._corpus
+        if add is not None:
+            added = self._read(add, False)
+            corpus = None if corpus is None else Corpus.from_documents(itertools.chain(corpus, add))
+            fingerprint = "" if corpus is None else corpus.fingerprint  # "": nobody knows the whole corpus
+        if add is not None and expansions is not None and expansions.corpus == add.fingerprint:
+            self._expand(added, expansions, add.fingerprint)
+        else:
+            self._expand(rows, expansions, self.corpus_fingerprint)
+        rows += added
+        self._living = np.concatenate([self._living, np.ones(len(added), bool)])
+        self._living[removed] = False
+        for position in np.flatnonzero(~self._living[:before]):
+            rows[position] = []
+        self._corpus, self.corpus_fingerprint = corpus, fingerprint
+        self._weigh(rows)
+        return self
+
     def save(self, path: str | os.PathLike, *, corpus: str | None = None) -> None:
         """Writes the index as a folder; the corpus itself is not in it.
 
@@ -128,10 +179,9 @@ class BM25:
         """
         self._check_corpus(corpus, path)
         meta = {**self.settings, "documents": self.num_documents, "terms": len(self._terms)}
-        with storage.write_folder(path, KIND, corpus=self.corpus_fingerprint, meta=meta) as folder:
-            np.save(folder / "weights.npy", self._weights)
-            np.save(folder / "documents.npy", self._documents)
-            np.save(folder / "offsets.npy", self._offsets)
+        with storage.write_folder(path, KIND, corpus=self.corpus_fingerprint or corpus or "", meta=meta) as folder:
+            for name in _ARRAYS:
+                np.save(folder / f"{name}.npy", getattr(self, f"_{name}"))
             (folder / "terms.json").write_text(json.dumps(list(self._terms), ensure_ascii=False), encoding="utf-8")
 
     @classmethod
@@ -154,7 +204,6 @@ class BM25:
         index = cls.__new__(cls)
         try:
             index.settings = {name: manifest.meta[name] for name in ("k1", "b", "analyzer", "transform")}
-            index.num_documents = int(manifest.meta["documents"])
             terms = json.loads((path / "terms.json").read_text(encoding="utf-8"))
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise InputError(f"not a readable BM25 index: {error}", "Index the corpus again.", file=path) from error
@@ -163,19 +212,52 @@ class BM25:
         index.corpus_fingerprint = manifest.corpus
         index._check_corpus(None if corpus is None else corpus.fingerprint, path)
         index._terms = {term: number for number, term in enumerate(terms)}
-        index._weights = storage.load_array(path / "weights.npy", mmap=mmap)
-        index._documents = storage.load_array(path / "documents.npy", mmap=mmap)
-        index._offsets = storage.load_array(path / "offsets.npy")
+        for name in _ARRAYS:
+            setattr(index, f"_{name}", storage.load_array(path / f"{name}.npy", mmap=mmap and name in _LARGE))
+        index._living = np.array(index._living)  # updates write into it
         return index
 
     def _check_corpus(self, fingerprint: str | None, path: str | os.PathLike) -> None:
-        if fingerprint not in (None, self.corpus_fingerprint):
+        if self.corpus_fingerprint and fingerprint not in (None, self.corpus_fingerprint):
             raise InputError(
                 f"this index was made from the corpus {self.corpus_fingerprint}, not from the one given",
                 "Use the corpus that it was made from, or index this corpus.",
                 file=path,
                 value=fingerprint,
             )
+
+    def _read(self, corpus: Corpus, progress: bool) -> list[list[int]]:
+        """The terms of each document, numbered by first appearance: the same corpus gives the same files."""
+        rows: list[list[int]] = []
+        with progress_lib.bar("Reading words for BM25", len(corpus), enabled=progress) as bar:
+            for text in corpus.contents:
+                rows.append(self._number(text))
+                bar.advance()
+        return rows
+
+    def _number(self, text: str) -> list[int]:
+        return [self._terms.setdefault(term, len(self._terms)) for term in self._analyze(text)]
+
+    def _expand(self, rows: list[list[int]], expansions: PseudoQueries | None, fingerprint: str) -> None:
+        """Adds the terms of queries to their documents."""
+        if expansions is None:
+            return
+        if expansions.corpus and fingerprint and expansions.corpus != fingerprint:
+            raise InputError(
+                f"these queries were made from the corpus {expansions.corpus}, not from {fingerprint}",
+                "Make queries from this corpus.",
+            )
+        for query, document in zip(expansions.texts, np.asarray(expansions.documents).tolist(), strict=True):
+            rows[document] += self._number(query)
+
+    def _weigh(self, rows: list[list[int]]) -> None:
+        """Keeps what was read, and has every term weighed in every living document."""
+        self._starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        self._tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(self._starts[-1]))
+        living = np.flatnonzero(self._living)
+        weigh = {name: self.settings[name] for name in ("k1", "b")}
+        self._weights, places, self._offsets = _weigh((rows[position] for position in living), self._terms, **weigh)
+        self._documents = living[places].astype(np.int32)
 
     def _score(self, terms: Sequence[int]) -> np.ndarray:
         """float32[documents]: the summed weights of the terms; a term counts as often as the query says it."""
@@ -207,13 +289,14 @@ class BM25:
 
 
 def _weigh(
-    rows: list[list[int]], terms: dict[str, int], k1: float, b: float
+    rows: Iterable[list[int]], terms: dict[str, int], k1: float, b: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """BM25's weight of every term in every document, by term: weights float32, documents int32, offsets int64."""
+    """BM25's weight of every term in every row, by term: weights float32, rows int32, offsets int64."""
     bm25s = _import("bm25s")
     logging.getLogger("bm25s").setLevel(logging.WARNING)
-    if not terms:
-        return np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
+    rows = list(rows)
+    if not any(rows):
+        return np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(len(terms) + 1, np.int64)
     weigher = bm25s.BM25(k1=k1, b=b, method="lucene")
     weigher.index((rows, dict(terms)), create_empty_token=False, show_progress=False)
     scores = weigher.scores

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 
 import hypothesis
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from gr_jax.corpus import Corpus, Document, read_beir
+from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
 from gr_jax.evaluation import evaluate
 from gr_jax.retrievers import BM25, retrieve_run
@@ -196,6 +198,89 @@ def _environment(hash_seed: str) -> dict[str, str]:
     return {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
+def queries_of(corpus, *pairs) -> PseudoQueries:
+    texts, documents = [text for text, _ in pairs], np.array([document for _, document in pairs], np.int32)
+    return PseudoQueries(texts, documents, np.zeros(len(pairs), np.int8), ("generated",), corpus.fingerprint)
+
+
+@hypothesis.given(
+    st.lists(texts, min_size=1, max_size=6),
+    st.lists(texts, min_size=1, max_size=6),
+    st.lists(st.tuples(texts, st.integers(0, 5)), max_size=6),
+    st.sets(st.integers(0, 5)),
+    texts,
+    st.booleans(),
+)
+@hypothesis.settings(max_examples=60)
+def test_an_updated_index_answers_as_one_made_of_what_is_left(old, new, asked, removed, query, mmap):
+    first = corpus_of([("", text) for text in old])
+    added = Corpus.from_documents(Document(f"n{i}", "", text) for i, text in enumerate(new))
+    removed = sorted(place for place in removed if place < len(old))
+    for target, texts_of_target, shift in ((first, old, 0), (added, new, len(old))):
+        pairs = [(text, document) for text, document in asked if document < len(texts_of_target)]
+        index = BM25(first)
+        with tempfile.TemporaryDirectory() as folder:
+            index.save(f"{folder}/index")
+            index = BM25.load(f"{folder}/index", first, mmap=mmap and any(old))
+            assert index.update(add=added, remove=removed, expansions=queries_of(target, *pairs)) is index
+        documents = [text.split() for text in [*old, *new]]
+        for text, document in pairs:
+            documents[document + shift] = documents[document + shift] + text.split()
+        left = [place for place in range(len(documents)) if place not in removed]
+        scores = np.zeros(len(documents))
+        scores[left] = by_formula([documents[place] for place in left], query.split(), 0.9, 0.4)
+        found = index.retrieve([query], len(documents))
+        places = found.doc_index[0][found.doc_index[0] >= 0]
+        assert index.num_documents == len(documents) and set(places) == set(np.flatnonzero(scores))
+        np.testing.assert_allclose(found.score[0, : len(places)], scores[places], rtol=1e-4)
+        np.testing.assert_allclose(scores[places], np.sort(scores[scores > 0])[::-1], rtol=1e-5)
+
+
+def test_expanded_when_made_and_expanded_later_are_the_same(tmp_path):
+    corpus = corpus_of(ANIMALS)
+    queries = queries_of(corpus, ("what do tigers hunt", 0), ("cheese eaters", 2), ("cheese eaters", 2))
+    assert BM25(corpus).retrieve(["tigers"], 2).doc_index.tolist() == [[-1, -1]]
+    made, later = BM25(corpus, expansions=queries), BM25(corpus)
+    later.update(expansions=queries)
+    for name, index in (("made", made), ("later", later)):
+        assert index.retrieve(["tiger"], 2).doc_index.tolist() == [[0, -1]]
+        index.save(tmp_path / name)
+    files = [{file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("made", "later")]
+    assert files[0] == files[1]
+    allowed = np.array([False, True, True, True, True])
+    assert made.retrieve(["tigers and cheese"], 3, allowed=allowed).doc_index.tolist() == [[2, 3, -1]]
+    (tiger,) = made.retrieve(["tigers"], 1, explain=True).evidence[0][0]
+    assert (tiger.text, tiger.spans) == ("tiger", ())  # the document itself does not say it
+
+
+def test_an_updated_index_knows_its_corpus(tmp_path):
+    first, added = corpus_of(ANIMALS), Corpus.from_documents([Document("new", "", "a zebra")])
+    both = Corpus.from_documents([*first, *added])
+    index = BM25(first).update(add=added, remove=[0])
+    assert index.corpus_fingerprint == both.fingerprint
+    assert index.retrieve(["zebra"], 1, explain=True).evidence[0][0][0].spans == ((2, 7),)
+    index.save(tmp_path / "index", corpus=both.fingerprint)
+    BM25.load(tmp_path / "index", both).update(remove=[5])
+    with pytest.raises(InputError, match="made from the corpus"):
+        BM25.load(tmp_path / "index", first)
+    BM25(first).save(tmp_path / "alone")
+    alone = BM25.load(tmp_path / "alone").update(add=added)  # it does not have the texts, and takes their owner's word
+    alone.save(tmp_path / "later", corpus=both.fingerprint)
+    assert BM25.load(tmp_path / "later", both).retrieve(["zebra"], 1).doc_index.tolist() == [[5]]
+    emptied = BM25(first).update(remove=range(5))
+    assert emptied.retrieve(["cats"], 1).doc_index.tolist() == [[-1]]
+    assert emptied.update(add=added).retrieve(["zebra cats"], 2).doc_index.tolist() == [[5, -1]]
+
+
+def test_updates_that_make_no_sense():
+    corpus = corpus_of(ANIMALS)
+    for wrong in ([5], [-1]):
+        with pytest.raises(InputError, match="no document has this position"):
+            BM25(corpus).update(remove=wrong)
+    with pytest.raises(InputError, match="made from the corpus"):
+        BM25(corpus, expansions=queries_of(corpus_of(ANIMALS[:2]), ("cats", 0)))
+
+
 def test_a_damaged_or_foreign_index_is_refused(tmp_path):
     corpus = corpus_of(ANIMALS)
     BM25(corpus).save(tmp_path / "index")
@@ -207,7 +292,7 @@ def test_a_damaged_or_foreign_index_is_refused(tmp_path):
     corpus.save(tmp_path / "corpus")
     with pytest.raises(InputError, match="holds 'corpus', not 'bm25'"):
         BM25.load(tmp_path / "corpus")
-    for name in ("weights.npy", "documents.npy", "offsets.npy", "terms.json"):
+    for name in ("weights.npy", "documents.npy", "tokens.npy", "living.npy", "terms.json"):
         file = tmp_path / "index" / name
         data = file.read_bytes()
         file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
