@@ -18,6 +18,9 @@ _LAZY = {
     "TokenStore": "token_store",
     "write_token_store": "token_store",
     "make_batches": "batches",
+    "ContrastiveBatches": "contrastive_batches",
+    "Negatives": "negatives",
+    "RefreshedNegatives": "refreshed_negatives",
     "Schedule": "optimizers",
     "adamw": "optimizers",
     "adafactor": "optimizers",
@@ -33,16 +36,19 @@ __all__ = list(_LAZY)  # pyright: ignore[reportUnsupportedDunderAll]
 if TYPE_CHECKING:
     from gr_jax.training.batches import make_batches as make_batches
     from gr_jax.training.checkpoints import load_params as load_params
+    from gr_jax.training.contrastive_batches import ContrastiveBatches as ContrastiveBatches
     from gr_jax.training.features import SOURCES as SOURCES
     from gr_jax.training.features import Pair as Pair
     from gr_jax.training.features import PairFeatures as PairFeatures
     from gr_jax.training.loop import EarlyStopping as EarlyStopping
     from gr_jax.training.loop import TrainResult as TrainResult
     from gr_jax.training.loop import train as train
+    from gr_jax.training.negatives import Negatives as Negatives
     from gr_jax.training.optimizers import Schedule as Schedule
     from gr_jax.training.optimizers import adafactor as adafactor
     from gr_jax.training.optimizers import adamw as adamw
     from gr_jax.training.partitioning import make_mesh as make_mesh
+    from gr_jax.training.refreshed_negatives import RefreshedNegatives as RefreshedNegatives
     from gr_jax.training.token_store import TokenStore as TokenStore
     from gr_jax.training.token_store import write_token_store as write_token_store
 

@@ -125,7 +125,10 @@ def arrange(
 
 
 def count_examples(batch: dict[str, np.ndarray]) -> int:
-    """How many pairs a batch holds; empty rows do not count."""
+    """How many pairs (of contrastive batches: queries) a batch holds; empty rows do not count."""
     if "decoder_segment_ids" in batch:
         return int(batch["decoder_segment_ids"].max(axis=1).sum())
+    if "decoder_loss_weights" not in batch:
+        first = next(iter(batch.values()))  # tokens, one row for each query
+        return int((first.reshape(len(first), -1) != 0).any(axis=1).sum())
     return int((batch["decoder_loss_weights"].max(axis=1) > 0).sum())

@@ -1,0 +1,340 @@
+"""Batches of queries, their answers and their negatives; all derived from a seed and a place in the data.
+
+As in `gr_jax.training.batches`, a batch is planned for all processes together, and every process reads its own rows.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import gin
+import grain
+import jax
+import numpy as np
+from jaxtyping import Int, Int32, Int64
+
+from gr_jax.errors import InputError
+from gr_jax.training.negatives import Negatives, first_relevant
+from gr_jax.training.order import make_order
+from gr_jax.training.token_store import Ragged, TokenStore
+
+_READ_AHEAD = 256  # places of which the rows are looked up at once
+_HASHED = 1 << 22  # tokens that are hashed at once
+
+
+class NegativeSource(Protocol):
+    """Which table of negatives is drawn from at which step: `Negatives` or `RefreshedNegatives`."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def settings(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def at(self, step: int) -> Negatives: ...
+
+
+@gin.configurable(module="gr_jax.training", denylist=["queries", "documents", "negatives"])
+class ContrastiveBatches(grain.IterDataset):
+    """Batches as the losses of bi-encoders and late interaction read them. Can be iterated any number of times.
+
+    Args:
+      queries: one row for each training query and answer: `inputs` are the query's tokens, `targets` the positions in
+        the corpus of all documents that are relevant for it, the answer of this row first.
+      documents: one row for each document of the corpus, `inputs` its tokens.
+      batch_size: queries of a batch, over all processes.
+      negatives: what to draw negatives from; None draws them from all documents.
+      num_negatives: of each query; where the table has fewer for a query, random documents take their place. None
+        takes all columns of the table.
+      query_lengths, document_lengths: one length, or ascending ones: a batch is padded to the smallest that holds its
+        longest row.
+      rates: how often queries of each source are drawn, as in `make_batches`.
+      seed: of order and draws. Every epoch has others.
+      shuffle: False keeps the order of the queries.
+      epochs: how often to go through the queries, None for ever. With an end, the last batch is filled up with rows
+        without tokens and positions −1.
+      process: (index, count) of this host; None asks JAX.
+
+    Yields:
+      query_tokens int32[B, Lq]; document_tokens int32[B·(1+n), Ld], for each query its answer and then its negatives;
+      document_index int32[B·(1+n)], their positions in the corpus, of equal documents the position of the first;
+      where queries have several relevant documents relevant_index int32[B, R], the others, padded with −1; where the
+      table has them negative_weights float32[B, n] and teacher_scores float32[B, 1+n] (NaN where the teacher gave
+      none). Within a batch no two queries have the same answer, as far as the corpus allows.
+
+    Raises:
+      InputError: the parts do not fit together, or a row is longer than the largest length.
+    """
+
+    def __init__(
+        self,
+        queries: TokenStore,
+        documents: TokenStore,
+        *,
+        batch_size: int,
+        negatives: NegativeSource | None = None,
+        num_negatives: int | None = None,
+        query_lengths: int | Sequence[int] = 48,
+        document_lengths: int | Sequence[int] = 128,
+        rates: Mapping[str, float] | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        epochs: int | None = None,
+        process: tuple[int, int] | None = None,
+    ):
+        super().__init__()
+        index, count = process or (jax.process_index(), jax.process_count())
+        if batch_size < 1 or batch_size % count:
+            raise InputError(
+                f"a batch of {batch_size} queries cannot be split over {count} processes",
+                "Take a multiple.",
+                value=batch_size,
+            )
+        if num_negatives is None:
+            num_negatives = 0 if negatives is None else negatives.width
+        if num_negatives < 0:
+            raise InputError("a query cannot have fewer than no negatives", "Raise it.", value=num_negatives)
+        if negatives is not None and len(negatives) != len(queries):
+            raise InputError(
+                f"negatives of {len(negatives)} queries, and there are {len(queries)}",
+                "Make them for the queries of this token store.",
+            )
+        self.queries, self.documents, self.negatives = queries, documents, negatives
+        self.batch_size, self.num_negatives, self.seed = batch_size, num_negatives, seed
+        self.lengths = {
+            "query": _checked_lengths("query", query_lengths, queries.inputs),
+            "document": _checked_lengths("document", document_lengths, documents.inputs),
+        }
+        self.positive = first_relevant(queries.targets)
+        answers = queries.targets.tokens
+        if not 0 <= int(answers.min(initial=0)) <= int(answers.max(initial=0)) < len(documents):
+            raise InputError(
+                f"a query is answered by a document that is none of the {len(documents)}", "Make both from one corpus."
+            )
+        self.equal = first_equal(documents.inputs)
+        self.others = max(int(queries.targets.lengths.max(initial=1)) - 1, 0)  # R
+        self.order = make_order(queries.source, rates=rates, seed=seed, shuffle=shuffle, epochs=epochs)
+        self.local = range(index * batch_size // count, (index + 1) * batch_size // count)
+        self.settings = {
+            "queries": queries.fingerprint,
+            "documents": documents.fingerprint,
+            "negatives": None if negatives is None else negatives.settings,
+            "num_negatives": num_negatives,
+            "batch_size": batch_size,
+            "lengths": {side: list(lengths) for side, lengths in self.lengths.items()},
+            "rates": None if rates is None else {name: float(rate) for name, rate in sorted(rates.items())},
+            "seed": seed,
+            "shuffle": shuffle,
+            "epochs": epochs,
+        }
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the longest batch over all processes, as T5X's `get_initial_variables` wants them."""
+        rows = self.batch_size * (1 + self.num_negatives)
+        return {
+            "query_tokens": (self.batch_size, self.lengths["query"][-1]),
+            "document_tokens": (rows, self.lengths["document"][-1]),
+            "document_index": (rows,),
+        }
+
+    def __iter__(self) -> grain.DatasetIterator:
+        return _ContrastiveIterator(self)
+
+    def batch(self, step: int, places: Sequence[int], rows: Sequence[int]) -> dict[str, np.ndarray]:
+        """This process's part of the batch of these rows of the queries; −1 is an empty row.
+
+        Args:
+          step: number of the batch, which decides the table of negatives.
+          places: of the rows in the order, which decide what is drawn.
+          rows: of all processes.
+        """
+        row = np.asarray(rows, np.int64)
+        real = row >= 0
+        row = np.maximum(row, 0)  # of empty rows; what is read there is overwritten below
+        table = None if self.negatives is None else self.negatives.at(step)
+        negatives, columns = self._draw(table, row, np.asarray(places, np.int64))  # [B, n]
+        documents = np.concatenate([self.positive[row, None], negatives], axis=1)  # [B, 1+n]
+        documents[~real] = -1
+        columns[~real] = -1
+        batch = {
+            "query_tokens": self._pad("query", self.queries.inputs, np.where(real, row, -1)[:, None]),
+            "document_tokens": self._pad("document", self.documents.inputs, documents),
+            "document_index": np.where(documents >= 0, self.equal[documents], -1).astype(np.int32),
+        }
+        if self.others:
+            batch["relevant_index"] = self._relevant(row, real)
+        if table is not None and table.weights is not None and self.num_negatives:
+            picked = table.weights[row[:, None], np.maximum(columns, 0)]
+            batch["negative_weights"] = np.where(columns >= 0, picked, 1.0).astype(np.float32)
+        if table is not None and table.teacher_scores is not None:
+            known = np.concatenate([real[:, None], columns >= 0], axis=1)
+            picked = table.teacher_scores[row[:, None], np.pad(columns + 1, ((0, 0), (1, 0)))]
+            batch["teacher_scores"] = np.where(known, picked, np.nan).astype(np.float32)
+        own = {name: array[self.local.start : self.local.stop] for name, array in batch.items()}
+        for name in ("document_tokens", "document_index"):
+            own[name] = own[name].reshape(-1, *own[name].shape[2:])  # [B, 1+n, …] → [B·(1+n), …]
+        own["query_tokens"] = own["query_tokens"][:, 0]
+        return own
+
+    def _pad(self, side: str, texts: Ragged, numbers: Int[np.ndarray, "B k"]) -> Int32[np.ndarray, "B k length"]:
+        """Tokens of the texts with these numbers; those of other processes only decide the length."""
+        there = np.maximum(numbers, 0)
+        lengths = np.where(numbers >= 0, texts.offsets[there + 1] - texts.offsets[there], 0)
+        length = next(limit for limit in self.lengths[side] if limit >= lengths.max(initial=0))
+        tokens = np.zeros((*numbers.shape, length), np.int32)
+        for i in self.local:
+            for k, number in enumerate(numbers[i].tolist()):
+                if number >= 0:
+                    tokens[i, k, : lengths[i, k]] = texts[number]
+        return tokens
+
+    def _relevant(self, row: Int64[np.ndarray, " B"], real: np.ndarray) -> Int32[np.ndarray, "B R"]:
+        result = np.full((len(row), self.others), -1, np.int32)
+        for i in np.flatnonzero(real).tolist():
+            others = self.equal[self.queries.targets[int(row[i])][1:]]
+            result[i, : len(others)] = others
+        return result
+
+    def _draw(
+        self, table: Negatives | None, row: Int64[np.ndarray, " B"], places: Int64[np.ndarray, " B"]
+    ) -> tuple[Int32[np.ndarray, "B n"], Int64[np.ndarray, "B n"]]:
+        """Negatives of each row, and which column of the table they come from, −1 where from none."""
+        count = self.num_negatives
+        documents = np.full((len(row), count), -1, np.int32)
+        columns = np.full((len(row), count), -1, np.int64)
+        if table is not None and count and table.width:
+            pool = np.asarray(table.documents[row])  # [B, width]
+            keys = scramble(places[:, None] * table.width + np.arange(table.width), self.seed)
+            keys[pool < 0] = np.iinfo(np.uint64).max
+            first = np.sort(np.argsort(keys, axis=1, kind="stable")[:, :count], axis=1)
+            picked = np.take_along_axis(pool, first, axis=1)
+            documents[:, : first.shape[1]] = picked
+            columns[:, : first.shape[1]] = np.where(picked >= 0, first, -1)
+        for i in np.flatnonzero((documents < 0).any(axis=1) & (places >= 0)).tolist():
+            self._fill(documents[i], self.queries.targets[int(row[i])], int(places[i]))
+        return documents, columns
+
+    def _fill(self, chosen: Int32[np.ndarray, " n"], relevant: Int32[np.ndarray, " r"], place: int) -> None:
+        """Puts random documents, neither relevant nor chosen already, where there is none."""
+        random = np.random.default_rng([self.seed, place])
+        taken = {*relevant.tolist(), *chosen[chosen >= 0].tolist()}
+        missing = np.flatnonzero(chosen < 0).tolist()
+        if 2 * (len(taken) + len(missing)) > len(self.documents):  # nearly all: draw from what is left
+            left = np.setdiff1d(np.arange(len(self.documents)), list(taken))
+            found = random.permutation(left)[: len(missing)]
+            chosen[missing[: len(found)]] = found
+            return
+        for n in missing:
+            while (document := int(random.integers(len(self.documents)))) in taken:
+                pass
+            chosen[n] = document
+            taken.add(document)
+
+
+class _ContrastiveIterator(grain.DatasetIterator):
+    """Reads the order and fills batches with queries of different answers.
+
+    Its state: `step`, batches so far; `position`, the next place in the order that was not looked at; `held`, places
+    that were looked at and wait for a later batch.
+    """
+
+    def __init__(self, batches: ContrastiveBatches):
+        super().__init__()
+        self._batches = batches
+        self._rows: dict[int, int] = {}
+        self._step, self._position, self._held = 0, 0, []  # type: int, int, list[int]
+
+    def get_state(self) -> dict[str, Any]:
+        return {"step": self._step, "position": self._position, "held": list(self._held)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._step, self._position = int(state["step"]), int(state["position"])
+        self._held = [int(place) for place in state["held"]]
+        self._rows = {}
+
+    def __next__(self) -> dict[str, np.ndarray]:
+        size = self._batches.batch_size
+        position = self._position
+        places, held, position = self._plan(size, position)
+        if not places:
+            raise StopIteration
+        rows = [self._rows[place] for place in places]
+        empty = [-1] * (size - len(places))
+        batch = self._batches.batch(self._step, [*places, *empty], [*rows, *empty])
+        # Only now: where a table of negatives is missing, the batch is not lost.
+        for place in places:
+            del self._rows[place]
+        self._step, self._position, self._held = self._step + 1, position, held
+        return batch
+
+    def _plan(self, size: int, position: int) -> tuple[list[int], list[int], int]:
+        """(places of this batch, places that wait, next position)."""
+        waiting = collections.deque(self._held)
+        chosen: list[int] = []
+        passed: list[int] = []  # their answers are in the batch already
+        answers: set[int] = set()
+        while len(chosen) < size:
+            if waiting:
+                place = waiting.popleft()
+            elif position < len(self._batches.order) and len(passed) < size:
+                place, position = position, position + 1
+            else:
+                break
+            answer = self._answer(place)
+            if answer in answers:
+                passed.append(place)
+            else:
+                chosen.append(place)
+                answers.add(answer)
+        missing = size - len(chosen)  # above 0 where the corpus, or the rest of the epoch, has no more answers
+        return [*chosen, *passed[:missing]], [*passed[missing:], *waiting], position
+
+    def _answer(self, place: int) -> int:
+        if place not in self._rows:
+            stop = min(place + _READ_AHEAD, len(self._batches.order))
+            places = [p for p in range(place, stop) if p not in self._rows]
+            rows = self._batches.order.rows(np.array(places, np.int64))
+            self._rows.update(zip(places, rows.tolist(), strict=True))
+        return int(self._batches.equal[self._batches.positive[self._rows[place]]])
+
+
+def first_equal(texts: Ragged) -> Int32[np.ndarray, " rows"]:
+    """For every row the first one that has the same tokens, by a hash of 64 bits."""
+    hashes = np.zeros(len(texts), np.uint64)
+    start = 0
+    while start < len(texts):
+        stop = int(np.searchsorted(texts.offsets, texts.offsets[start] + _HASHED, side="right")) - 1
+        stop = min(max(stop, start + 1), len(texts))
+        offsets = texts.offsets[start : stop + 1] - texts.offsets[start]
+        tokens = np.asarray(texts.tokens[texts.offsets[start] : texts.offsets[stop]], np.int64)
+        lengths = np.diff(offsets)
+        within = np.arange(len(tokens)) - np.repeat(offsets[:-1], lengths)
+        sums = np.concatenate([[np.uint64(0)], np.cumsum(scramble(tokens * (1 << 20) + within, 0), dtype=np.uint64)])
+        hashes[start:stop] = sums[offsets[1:]] - sums[offsets[:-1]] + lengths.astype(np.uint64)
+        start = stop
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    return first[inverse].astype(np.int32)
+
+
+def scramble(numbers: Int64[np.ndarray, " ..."], seed: int) -> np.ndarray:
+    """uint64 that look random, one for each number and seed (the finaliser of splitmix64, Steele et al. 2014)."""
+    mixed = numbers.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _checked_lengths(side: str, lengths: int | Sequence[int], texts: Ragged) -> tuple[int, ...]:
+    values = (lengths,) if isinstance(lengths, int) else tuple(lengths)
+    if not values or sorted(set(values)) != list(values) or values[0] < 1:
+        raise InputError(f"{side}_lengths must be one length or ascending ones", "Give 64, or (32, 64).", value=lengths)
+    longest = int(texts.lengths.max(initial=0))
+    if longest > values[-1]:
+        raise InputError(
+            f"a {side} has {longest} tokens, and its longest row in a batch {values[-1]}",
+            f"Raise {side}_lengths, or tokenise with a smaller maximum length.",
+            value=lengths,
+        )
+    return values

@@ -1,0 +1,323 @@
+"""Documents that are shown to a query as wrong answers: at random, from rankings, from the answer's own cluster, mixed.
+
+A row of every table belongs to one training query, and `relevant` says of every query which documents answer it; none
+of these is ever a negative. `TokenStore.targets` of the queries that `ContrastiveBatches` reads is such a column. All
+choices follow from a seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int, Int32
+
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.training.token_store import Ragged
+
+KIND = "negatives"
+_CHUNK = 1 << 15  # queries that are worked on at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Negatives:
+    """Wrong answers of every query.
+
+    Attributes:
+      documents: positions in the corpus, −1 where there are fewer. No document comes twice in a row.
+      weights: of each in the loss (`losses.batch_weights`); None is 1.
+      teacher_scores: a teacher's of the query's positive and of each negative, NaN where there is none.
+
+    Raises:
+      InputError: the shapes do not fit together.
+    """
+
+    documents: Int32[np.ndarray, "queries n"]
+    weights: Float32[np.ndarray, "queries n"] | None = None
+    teacher_scores: Float32[np.ndarray, "queries n_plus_one"] | None = None
+
+    def __post_init__(self):
+        rows, columns = self.documents.shape
+        for name, shape in (("weights", (rows, columns)), ("teacher_scores", (rows, columns + 1))):
+            array = getattr(self, name)
+            if array is not None and array.shape != shape:
+                raise InputError(
+                    f"{name} of negatives must have the shape {shape}", "Give one row a query.", value=array.shape
+                )
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @property
+    def width(self) -> int:
+        """Most negatives of a query."""
+        return self.documents.shape[1]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits of the content."""
+        digest = hashlib.sha256()
+        for array in (self.documents, self.weights, self.teacher_scores):
+            digest.update(b"none" if array is None else f"{array.shape}".encode())
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+    @property
+    def settings(self) -> Any:
+        """What a checkpoint keeps of them, JSON."""
+        return self.fingerprint
+
+    def at(self, step: int) -> Negatives:
+        """The table that the batch of this step draws from: always this one. See `RefreshedNegatives`."""
+        del step
+        return self
+
+    def weighted(self, weight: float) -> Negatives:
+        """The same with one weight for all: GDR's α for those of the answer's own cluster."""
+        return dataclasses.replace(self, weights=np.full(self.documents.shape, weight, np.float32))
+
+    def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "", gin: str = "") -> None:
+        """Writes an artefact of kind "negatives"."""
+        meta = {"queries": len(self), "width": self.width}
+        with storage.write_folder(folder, KIND, corpus=corpus, made_from=made_from, meta=meta, gin=gin) as new:
+            for field in dataclasses.fields(self):
+                array = getattr(self, field.name)
+                if array is not None:
+                    np.save(new / f"{field.name}.npy", array)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, verify: bool = True) -> Negatives:
+        """Memory-maps what `save` wrote.
+
+        Raises:
+          InputError: there is none, or it is truncated or altered.
+        """
+        folder = pathlib.Path(folder)
+        files = storage.read_folder(folder, KIND, verify=verify).files
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(
+            **{name: storage.load_array(folder / f"{name}.npy", mmap=True) for name in names if f"{name}.npy" in files}
+        )
+
+
+def random_negatives(relevant: Ragged, num_documents: int, count: int, *, seed: int = 0) -> Negatives:
+    """Documents drawn uniformly.
+
+    Args:
+      relevant: of every query the documents that answer it.
+      num_documents: of the corpus.
+      count: negatives of a query.
+      seed: of the draw.
+    """
+    everything = np.arange(num_documents)
+
+    def draw(random: np.random.Generator, rows: range, size: int) -> np.ndarray:
+        return random.integers(0, num_documents, (len(rows), size))
+
+    return _drawn(relevant, num_documents, count, seed, draw, lambda row: everything)
+
+
+def cluster_negatives(
+    cluster_of: Int[np.ndarray, " documents"], relevant: Ragged, count: int, *, seed: int = 0
+) -> Negatives:
+    """Documents drawn from the cluster of the query's first relevant document (GDR's intra-cluster negatives).
+
+    Args:
+      cluster_of: the cluster of every document, 0, 1, …
+      relevant: of every query the documents that answer it, at least one.
+      count: negatives of a query; fewer where the cluster is smaller.
+      seed: of the draw.
+    """
+    sorted_documents = np.argsort(cluster_of, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(cluster_of))])
+    own = cluster_of[first_relevant(relevant)]  # [queries]
+
+    def draw(random: np.random.Generator, rows: range, size: int) -> np.ndarray:
+        clusters = own[rows.start : rows.stop, None]
+        sizes = starts[clusters + 1] - starts[clusters]
+        return sorted_documents[starts[clusters] + (random.random((len(rows), size)) * sizes).astype(np.int64)]
+
+    def members(row: int) -> np.ndarray:
+        return sorted_documents[starts[own[row]] : starts[own[row] + 1]]
+
+    return _drawn(relevant, len(cluster_of), count, seed, draw, members)
+
+
+def ranked_negatives(
+    ranking: Int[np.ndarray, "queries depth"],
+    relevant: Ragged,
+    count: int,
+    *,
+    skip: int = 0,
+    sample: bool = False,
+    seed: int = 0,
+) -> Negatives:
+    """What a retriever ranks high and does not answer: BM25's for DPR, the model's own for ANCE.
+
+    Args:
+      ranking: documents of every query, best first, −1 where there are fewer.
+      relevant: of every query the documents that answer it.
+      count: negatives of a query.
+      skip: first ranks that are passed over, relevant documents included: near the top may stand answers that nobody
+        judged.
+      sample: draw from all ranks; False takes the best ones.
+      seed: of the draw.
+    """
+    _same_queries(len(ranking), relevant)
+    result = np.full((len(ranking), count), -1, np.int32)
+    for number, rows in enumerate(_chunks(len(ranking))):
+        pool = np.array(ranking[rows.start : rows.stop, skip:], np.int64)
+        pool[_is_relevant(pool, rows, relevant)] = -1
+        if sample:
+            pool = _rng(seed, number).permuted(pool, axis=1)
+        result[rows.start : rows.stop] = _take(pool, np.full(len(rows), count), count)[0]
+    return Negatives(result)
+
+
+def mix(sources: Mapping[str, Negatives], shares: Mapping[str, float], count: int) -> Negatives:
+    """One table from several, at given ratios.
+
+    Of every query's `count` negatives each source gives its share, the first ones of its own. What it cannot give,
+    because it has too few or they were taken already, the sources named after it give: name them hard → standard →
+    random.
+
+    Args:
+      sources: name → table; a teacher's scores are not kept (score the mixture).
+      shares: name → how much of it; shares need not sum to 1. A source without one only fills up.
+      count: negatives of a query.
+
+    Raises:
+      InputError: there is no source, they are of different queries, or the shares make no sense.
+    """
+    unknown = sorted(set(shares) - set(sources))
+    if unknown or not sources or not all(0 <= share < float("inf") for share in shares.values()):
+        raise InputError(
+            "not shares of sources of negatives",
+            f"Give {', '.join(sources) or 'at least one source'} shares of 0 or more.",
+            value=dict(shares),
+        )
+    if not any(shares.values()):
+        raise InputError("no source of negatives has a share", "Give one a share above 0.", value=dict(shares))
+    if len({len(table) for table in sources.values()}) > 1:
+        raise InputError(
+            "tables of negatives of different queries cannot be mixed",
+            "Make them for the same queries.",
+            value={name: len(table) for name, table in sources.items()},
+        )
+    quota = _quota([shares.get(name, 0.0) for name in sources], count)
+    queries = len(next(iter(sources.values())))
+    documents = np.full((queries, count), -1, np.int32)
+    weights = np.ones((queries, count), np.float32)
+    for rows in _chunks(queries):
+        block, heavy = documents[rows.start : rows.stop], weights[rows.start : rows.stop]
+        due = np.zeros(len(rows), np.int64)  # what the sources so far should have given
+        for table, share in zip(sources.values(), quota, strict=True):
+            due += share
+            pool = np.asarray(table.documents[rows.start : rows.stop], np.int64)
+            new, columns = _take(pool, due, count, block)
+            if table.weights is not None:
+                picked = np.take_along_axis(table.weights[rows.start : rows.stop], np.maximum(columns, 0), axis=1)
+                heavy[:] = np.where(columns >= 0, picked, heavy)
+            block[:] = new
+    weighted = any(table.weights is not None for table in sources.values())
+    return Negatives(documents, weights if weighted else None)
+
+
+def first_relevant(relevant: Ragged) -> Int32[np.ndarray, " queries"]:
+    """The first relevant document of every query.
+
+    Raises:
+      InputError: a query has none.
+    """
+    without = np.flatnonzero(relevant.lengths == 0)
+    if len(without):
+        raise InputError(
+            "a training query has no relevant document", "Leave such queries out.", value=f"query {without[0]}"
+        )
+    return np.asarray(relevant.tokens[relevant.offsets[:-1]])
+
+
+def _drawn(relevant: Ragged, num_documents: int, count: int, seed: int, draw: Any, members: Any) -> Negatives:
+    """Draws with replacement, keeps what differs and is not relevant; short rows are drawn from all their `members`."""
+    if len(relevant.tokens) and not 0 <= int(relevant.tokens.min()) <= int(relevant.tokens.max()) < num_documents:
+        raise InputError(
+            f"a relevant document is none of the {num_documents} documents", "Make both from the same corpus."
+        )
+    result = np.full((len(relevant), count), -1, np.int32)
+    for number, rows in enumerate(_chunks(len(relevant))):
+        random = _rng(seed, number)
+        pool = draw(random, rows, 2 * count + 4)
+        pool[_is_relevant(pool, rows, relevant)] = -1
+        block = _take(pool, np.full(len(rows), count), count)[0]
+        for row in np.flatnonzero((block < 0).any(axis=1)).tolist():
+            own = np.setdiff1d(members(rows[row]), relevant[rows[row]])
+            chosen = random.permutation(own)[:count]
+            block[row, : len(chosen)] = chosen
+        result[rows.start : rows.stop] = block
+    return Negatives(result)
+
+
+def _take(
+    pool: Int[np.ndarray, "rows m"],
+    due: Int[np.ndarray, " rows"],
+    count: int,
+    taken: Int32[np.ndarray, "rows count"] | None = None,
+) -> tuple[Int32[np.ndarray, "rows count"], Int[np.ndarray, "rows count"]]:
+    """The first documents of every row's pool that are there and were not taken, until a row has as many as are due.
+
+    Returns:
+      What is taken then, and which column of the pool each place came from, −1 where from none.
+    """
+    result = np.full((len(pool), count), -1, np.int32) if taken is None else taken.copy()
+    origin = np.full(result.shape, -1, np.int64)
+    filled = (result >= 0).sum(axis=1)
+    for column in range(pool.shape[1]):
+        candidate = pool[:, column]
+        fits = (candidate >= 0) & (filled < due) & ~(result == candidate[:, None]).any(axis=1)
+        rows = np.flatnonzero(fits)
+        if not len(rows) and (filled >= due).all():
+            break
+        result[rows, filled[rows]] = candidate[rows]
+        origin[rows, filled[rows]] = column
+        filled[rows] += 1
+    return result, origin
+
+
+def _is_relevant(pool: Int[np.ndarray, "rows m"], rows: range, relevant: Ragged) -> Bool[np.ndarray, "rows m"]:
+    lengths = relevant.lengths[rows.start : rows.stop]
+    pairs = relevant.tokens[relevant.offsets[rows.start] : relevant.offsets[rows.stop]].astype(np.int64)
+    height = 1 + max(int(pairs.max(initial=0)), int(pool.max(initial=0)))
+    known = np.repeat(np.arange(len(rows)), lengths) * height + pairs
+    return np.isin(np.arange(len(rows))[:, None] * height + pool, known) & (pool >= 0)
+
+
+def _quota(shares: list[float], count: int) -> list[int]:
+    """Whole numbers in the ratio of the shares that sum to `count`: largest remainders are rounded up."""
+    exact = np.array(shares) / sum(shares) * count
+    whole = np.floor(exact + 1e-9).astype(np.int64)
+    up = np.argsort(whole - exact, kind="stable")[: count - whole.sum()]
+    whole[up] += 1
+    return whole.tolist()
+
+
+def _same_queries(queries: int, relevant: Ragged) -> None:
+    if queries != len(relevant):
+        raise InputError(
+            f"rankings of {queries} queries and relevant documents of {len(relevant)}",
+            "Give one ranking for each query.",
+        )
+
+
+def _chunks(queries: int) -> Iterator[range]:
+    return (range(start, min(start + _CHUNK, queries)) for start in range(0, queries, _CHUNK))
+
+
+def _rng(seed: int, number: int) -> np.random.Generator:
+    return np.random.default_rng([seed, number])
