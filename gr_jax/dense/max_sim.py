@@ -1,0 +1,304 @@
+"""MaxSim (ColBERT, Khattab & Zaharia 2020, §3.3): each query vector finds its best document vector, and the sum counts.
+
+`max_sim` scores what is in memory and is differentiable; `MaxSimSearch` finds the exact best of a corpus that need not
+fit beside the model, block by block, and ranks candidates of another retriever anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax.dense.token_vectors import TokenVectors
+from gr_jax.errors import InputError
+
+# Products with what is masked. Finite, so that a query vector of weight 0 stays 0 and gradients stay free of NaN.
+MASKED = -1e4
+# Lengths that documents are padded to; each is compiled once.
+_LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
+# Queries scored at a time: more would need more memory and gain nothing.
+_QUERIES = 8
+
+
+def max_sim(
+    queries: Float[Array, "B Q d"],
+    weights: Float[Array, "B Q"],
+    documents: Float[Array, "N S d"],
+    mask: Bool[Array, "N S"],
+    *,
+    queries_at_once: int | None = None,
+) -> Float[Array, "B N"]:
+    """score(q, d) = Σ_i w_i · max_j q_i · d_j, of every query with every document.
+
+    Args:
+      queries: vectors of the queries' tokens.
+      weights: of each; 0 for what is padding, 1 otherwise in ColBERT.
+      documents: vectors of the documents' tokens.
+      mask: which of them count. A document of which none does scores −10,000 for each unit of weight.
+      queries_at_once: score so many queries at a time, and so remember `[queries_at_once, Q, N, S]` products at a time
+        only, forwards as well as backwards; None scores all at once.
+    """
+
+    def score(queries: Array, weights: Array) -> Array:
+        products = jnp.einsum("bqd,nsd->bqns", queries, documents, preferred_element_type=jnp.float32)
+        best = jnp.max(jnp.where(mask, products, MASKED), axis=-1)  # [B, Q, N]
+        return jnp.einsum("bqn,bq->bn", best, weights.astype(jnp.float32))
+
+    batch = queries.shape[0]
+    if queries_at_once is None or queries_at_once >= batch:
+        return score(queries, weights)
+    if batch % queries_at_once:
+        raise InputError(f"{batch} queries are no multiple of queries_at_once", "Choose a divisor.", value=batch)
+    parts = jax.tree.map(lambda x: x.reshape(-1, queries_at_once, *x.shape[1:]), (queries, weights))
+    scores = jax.lax.map(jax.checkpoint(lambda part: score(*part)), parts)  # [parts, queries_at_once, N]
+    return scores.reshape(batch, -1)
+
+
+def max_sim_pairs(
+    queries: Float[Array, "B Q d"],
+    weights: Float[Array, "B Q"],
+    documents: Float[Array, "B S d"],
+    mask: Bool[Array, "B S"] | None = None,
+) -> Float[Array, " B"]:
+    """The score of each query with the document of the same row."""
+    products = jnp.einsum("bqd,bsd->bqs", queries, documents, preferred_element_type=jnp.float32)
+    if mask is not None:
+        products = jnp.where(mask[:, None], products, MASKED)
+    return jnp.sum(jnp.max(products, axis=-1) * weights, axis=-1)
+
+
+class _Block(NamedTuple):
+    """Documents of similar length. `documents` are the real ones; the arrays may have more rows."""
+
+    documents: np.ndarray
+    vectors: Any  # [rows, length, d]
+    scales: Any  # [rows, length] or None
+
+
+class MaxSimSearch:
+    """Exact search by MaxSim over stored token vectors.
+
+    Documents are read shard by shard, within a shard in blocks of similar length, so that little is padded; every block
+    is one matrix product with all tokens of a batch of queries.
+
+    Args:
+      vectors: of the documents, usually memory-mapped.
+      resident: keep all blocks on the device, in the precision that they are stored in. False reads them anew for every
+        batch of queries, and needs memory for one block only.
+      shard_documents: documents whose scores are held at a time.
+      block_tokens: token vectors scored at a time. `8 · query length · block_tokens` numbers are in memory; a CPU is
+        fastest where they fit its cache.
+      mesh: spread the documents of every block over its first axis.
+    """
+
+    def __init__(
+        self,
+        vectors: TokenVectors,
+        *,
+        resident: bool = False,
+        shard_documents: int = 65_536,
+        block_tokens: int = 8192,
+        mesh: Mesh | None = None,
+    ):
+        if shard_documents < 1 or block_tokens < 1:
+            raise InputError(
+                "shards and blocks hold something", "Give 1 or more.", value=(shard_documents, block_tokens)
+            )
+        self.vectors, self.resident = vectors, resident
+        self._shard, self._block_tokens = shard_documents, block_tokens
+        self._devices = 1 if mesh is None else int(np.prod(list(mesh.shape.values())))
+        self._sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+        self._kept: dict[int, list[_Block]] = {}
+
+    @property
+    def num_documents(self) -> int:
+        return self.vectors.num_documents
+
+    def search(
+        self,
+        queries: Float[np.ndarray, "batch Q d"],
+        weights: Float[np.ndarray, "batch Q"],
+        k: int,
+        *,
+        allowed: Bool[np.ndarray, "batch documents"] | None = None,
+    ) -> tuple[Int[np.ndarray, "batch k"], Float[np.ndarray, "batch k"]]:
+        """The k best documents of each query, best first; equal scores in the order of the documents.
+
+        Args:
+          queries: vectors of the queries' tokens.
+          weights: of each; 0 for padding.
+          k: how many documents.
+          allowed: which may be found; None allows all.
+
+        Returns:
+          Positions and scores; −1 and −inf where there are fewer than k documents.
+        """
+        self._check(queries, weights)
+        found = np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32)
+        for start in range(0, len(queries), _QUERIES):
+            rows = slice(start, min(start + _QUERIES, len(queries)))
+            asked = self._prepare(queries[rows], weights[rows])
+            mask = None if allowed is None else allowed[rows]
+            for shard in range(0, self.num_documents, self._shard):
+                index, scores = self._score_shard(asked, shard, rows.stop - start, mask)
+                _merge(found[0][rows], found[1][rows], index, scores)
+        return found
+
+    def score(
+        self,
+        queries: Float[np.ndarray, "batch Q d"],
+        weights: Float[np.ndarray, "batch Q"],
+        candidates: Int[np.ndarray, "batch c"],
+    ) -> Float[np.ndarray, "batch c"]:
+        """Scores each query's own candidates, as reranking needs it; −inf where a candidate is −1."""
+        self._check(queries, weights)
+        candidates = np.asarray(candidates)
+        if candidates.ndim != 2 or len(candidates) != len(queries) or candidates.max(initial=-1) >= self.num_documents:
+            raise InputError(
+                f"candidates do not fit {len(queries)} queries over {self.num_documents} documents",
+                "Give one row of document positions for each query, −1 for none.",
+                value=candidates.shape,
+            )
+        scores = np.full(candidates.shape, -np.inf, np.float32)
+        row, column = np.nonzero(candidates >= 0)
+        pairs = candidates[row, column]
+        padded = _pad_queries(queries, weights, len(queries))
+        for chosen, length, height in self._plan(self.vectors.lengths[pairs]):
+            vectors, scales = self.vectors.padded(pairs[_fill(chosen, height)], length)
+            query, weight = (array[row[_fill(chosen, height)]] for array in padded)
+            part = np.asarray(_score_pairs(query, weight, vectors, scales))[: len(chosen)]
+            scores[row[chosen], column[chosen]] = part
+        return scores
+
+    def _check(self, queries: np.ndarray, weights: np.ndarray) -> None:
+        if queries.ndim != 3 or queries.shape[2] != self.vectors.dimension or weights.shape != queries.shape[:2]:
+            raise InputError(
+                f"queries of shape {queries.shape} with weights of shape {weights.shape}",
+                f"Give [batch, tokens, {self.vectors.dimension}] and [batch, tokens].",
+            )
+
+    def _prepare(self, queries: np.ndarray, weights: np.ndarray) -> tuple[Array, Array]:
+        vectors, padded = (jnp.asarray(array) for array in _pad_queries(queries, weights, _QUERIES))
+        return vectors, padded
+
+    def _score_shard(
+        self, asked: tuple[Array, Array], shard: int, count: int, allowed: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the documents of a shard that may be found, ascending, and their scores [count, documents]."""
+        end = min(shard + self._shard, self.num_documents)
+        if allowed is None:
+            documents = np.arange(shard, end)
+        else:
+            documents = shard + np.flatnonzero(allowed[:, shard:end].any(axis=0))
+        scores = np.full((count, end - shard), -np.inf, np.float32)
+        pending: list[tuple[np.ndarray, Array]] = []
+
+        def collect() -> None:
+            positions, part = pending.pop(0)
+            scores[:, positions - shard] = np.asarray(part)[:count, : len(positions)]
+
+        for block in self._blocks(shard, documents, whole=len(documents) == end - shard):
+            pending.append((block.documents, _score_block(*asked, block.vectors, block.scales)))
+            if len(pending) > 1:  # one block computes while the next is read
+                collect()
+        while pending:
+            collect()
+        if allowed is not None:
+            scores[~allowed[:, shard:end]] = -np.inf
+        return documents, scores[:, documents - shard]
+
+    def _blocks(self, shard: int, documents: np.ndarray, *, whole: bool) -> Iterator[_Block]:
+        if whole and shard in self._kept:
+            yield from self._kept[shard]
+            return
+        kept = []
+        for chosen, length, height in self._plan(self.vectors.lengths[documents]):
+            vectors, scales = self.vectors.padded(documents[_fill(chosen, height)], length)
+            placed = jax.device_put((vectors, scales), self._sharding)
+            block = _Block(documents[chosen], *placed)
+            if whole and self.resident:
+                kept.append(block)
+            yield block
+        if whole and self.resident:
+            self._kept[shard] = kept
+
+    def _plan(self, lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
+        """Groups of similar length: positions in `lengths`, the length they are padded to, and rows of the array."""
+        order = np.argsort(lengths, kind="stable")
+        ordered, start = lengths[order], 0
+        while start < len(order):
+            bucket = _bucket(int(ordered[start]))
+            while True:
+                height = self._rows(bucket)
+                here = int(np.searchsorted(ordered, bucket, side="right")) - start
+                if 2 * here >= height or start + here == len(order):
+                    break
+                bucket = _bucket(int(ordered[start + here]))  # too few of this length: together with longer ones
+            end = start + min(here, height)
+            while height % (2 * self._devices) == 0 and height // 2 >= end - start:
+                height //= 2
+            yield order[start:end], bucket, height
+            start = end
+
+    def _rows(self, length: int) -> int:
+        """Rows of a block of documents of this length: a power of two, and at least one for each device."""
+        rows = max(self._block_tokens // length, 1)
+        return max(1 << (rows.bit_length() - 1), 1) * self._devices
+
+
+def _bucket(length: int) -> int:
+    return next((bucket for bucket in _LENGTHS if bucket >= length), -(-length // 256) * 256)
+
+
+def _fill(chosen: np.ndarray, height: int) -> np.ndarray:
+    """`chosen` with its last entry repeated up to `height`."""
+    return chosen[np.minimum(np.arange(height), len(chosen) - 1)]
+
+
+def _pad_queries(queries: np.ndarray, weights: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """At least `count` queries, of a number of tokens that is a multiple of 8, so that few shapes are compiled."""
+    more, length = max(count - len(queries), 0), -queries.shape[1] % 8
+    return (
+        np.pad(np.asarray(queries, np.float32), ((0, more), (0, length), (0, 0))),
+        np.pad(np.asarray(weights, np.float32), ((0, more), (0, length))),
+    )
+
+
+def _merge(index: np.ndarray, scores: np.ndarray, new_index: np.ndarray, new_scores: np.ndarray) -> None:
+    """Takes the better of what was found before and of what is new into `index`, `scores`; new ones stand later."""
+    k = index.shape[1]
+    for row in range(len(index)):
+        values = new_scores[row]
+        keep = np.flatnonzero(values > -np.inf)
+        if len(keep) > k:
+            bound = np.partition(values[keep], len(keep) - k)[len(keep) - k]
+            keep = keep[values[keep] >= bound]
+        positions = np.concatenate([index[row], new_index[keep].astype(np.int32)])
+        together = np.concatenate([scores[row], values[keep]])
+        order = np.argsort(-together, kind="stable")[:k]
+        index[row], scores[row] = positions[order], together[order]
+
+
+def _dequantized(vectors: Array, scales: Array | None) -> Array:
+    vectors = vectors.astype(jnp.float32)
+    return vectors if scales is None else vectors * scales[..., None]
+
+
+@jax.jit
+def _score_block(queries: Array, weights: Array, vectors: Array, scales: Array | None) -> Float[Array, "B n"]:
+    count, length, dimension = vectors.shape
+    tokens = _dequantized(vectors, scales).reshape(-1, dimension)  # [n · length, d]
+    products = queries.reshape(-1, dimension) @ tokens.T  # [B · Q, n · length]
+    best = products.reshape(*queries.shape[:2], count, length).max(axis=-1)  # [B, Q, n]
+    return jnp.einsum("bqn,bq->bn", best, weights)
+
+
+@jax.jit
+def _score_pairs(queries: Array, weights: Array, vectors: Array, scales: Array | None) -> Float[Array, " n"]:
+    return max_sim_pairs(queries, weights, _dequantized(vectors, scales))

@@ -1,0 +1,202 @@
+"""MaxSim against the loop of its definition, and search by it against scoring everything."""
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from gr_jax.dense.max_sim import MaxSimSearch, max_sim, max_sim_pairs
+from gr_jax.dense.token_vectors import TokenVectors, write_token_vectors
+from gr_jax.errors import InputError
+
+
+def _unit(rows):
+    return (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def _documents(rng, lengths, d=8):
+    return [_unit(rng.normal(size=(length, d))) for length in lengths]
+
+
+def _queries(rng, batch, tokens=5, d=8):
+    vectors = _unit(rng.normal(size=(batch, tokens, d)))
+    weights = (np.arange(tokens) < rng.integers(1, tokens + 1, (batch, 1))).astype(np.float32)
+    return vectors, weights * rng.uniform(0.5, 2.0, weights.shape).astype(np.float32)
+
+
+def _loop(queries, weights, documents):
+    """The definition, one product at a time."""
+    return np.array(
+        [
+            [
+                sum(w * max(float(np.dot(q, d)) for d in document) for q, w in zip(query, weight, strict=True))
+                for document in documents
+            ]
+            for query, weight in zip(queries, weights, strict=True)
+        ]
+    )
+
+
+def _best(scores, k, allowed=None):
+    """The k best columns of each row, equal ones in order; −1 beyond the allowed."""
+    index = np.full((len(scores), k), -1)
+    for row, values in enumerate(scores):
+        columns = [c for c in range(len(values)) if allowed is None or allowed[row, c]]
+        ranked = sorted(columns, key=lambda c: (-values[c], c))[:k]
+        index[row, : len(ranked)] = ranked
+    return index
+
+
+def test_scores_are_those_of_the_loop():
+    rng = np.random.default_rng(0)
+    documents = _documents(rng, [3, 1, 6])
+    padded, mask = np.zeros((3, 6, 8), np.float32), np.zeros((3, 6), bool)
+    for row, document in enumerate(documents):
+        padded[row, : len(document)], mask[row, : len(document)] = document, True
+    padded[~mask] = 5.0  # what is masked must not be seen
+    queries, weights = _queries(rng, 4)
+    expected = _loop(queries, weights, documents)
+    np.testing.assert_allclose(max_sim(queries, weights, padded, mask), expected, atol=1e-5)
+    np.testing.assert_allclose(max_sim(queries, weights, padded, mask, queries_at_once=2), expected, atol=1e-5)
+    pairs = max_sim_pairs(queries[:3], weights[:3], padded, mask)
+    np.testing.assert_allclose(pairs, np.diag(expected[:3]), atol=1e-5)
+    with pytest.raises(InputError, match="multiple"):
+        max_sim(queries, weights, padded, mask, queries_at_once=3)
+
+
+def test_gradients_go_to_the_best_vectors_alone():
+    rng = np.random.default_rng(1)
+    queries, weights = _queries(rng, 2)
+    documents, mask = _unit(rng.normal(size=(3, 4, 8))), np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]], bool)
+
+    def total(documents):
+        return jnp.sum(max_sim(queries, weights, documents, mask))
+
+    found = jax.grad(total)(jnp.asarray(documents))
+    expected = np.zeros_like(documents)
+    for query, weight in zip(queries, weights, strict=True):
+        for number, (document, keep) in enumerate(zip(documents, mask, strict=True)):
+            if keep.any():
+                for q, w in zip(query, weight, strict=True):
+                    expected[number, int(np.argmax(np.where(keep, document @ q, -np.inf)))] += w * q
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.isfinite(max_sim(queries, weights, documents, mask)).all()
+
+
+@hypothesis.given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 12), st.booleans(), st.booleans())
+@hypothesis.settings(max_examples=25)
+def test_search_finds_the_best(seed, count, k, filtered, resident):
+    rng = np.random.default_rng(seed)
+    # Few different documents, so that scores are equal now and then.
+    kinds = _documents(rng, rng.integers(1, 70, 6))
+    documents = [kinds[kind] for kind in rng.integers(0, 6, count)]
+    queries, weights = _queries(rng, 3)
+    allowed = rng.random((3, count)) < 0.4 if filtered else None
+    search = MaxSimSearch(TokenVectors.of(documents), shard_documents=7, block_tokens=256, resident=resident)
+    scores = _loop(queries, weights, documents)
+    for _ in range(2):  # the second time from what is resident
+        index, found = search.search(queries, weights, k, allowed=allowed)
+        expected = _best(np.round(scores, 5), k, allowed)
+        for row in range(3):
+            here = expected[row] >= 0
+            np.testing.assert_array_equal(index[row] >= 0, here)
+            np.testing.assert_allclose(found[row][here], scores[row, expected[row][here]], atol=1e-4)
+            np.testing.assert_allclose(scores[row, index[row][here]], found[row][here], atol=1e-4)
+            assert (found[row][~here] == -np.inf).all()
+            assert len(set(index[row][here])) == here.sum()
+
+
+def test_equal_scores_keep_the_order_of_documents():
+    rng = np.random.default_rng(2)
+    one, other = _documents(rng, [4, 20])
+    queries, weights = _queries(rng, 1)
+    scores = _loop(queries, weights, [one, other])[0]
+    documents = [one if number % 2 else other for number in range(20)]
+    search = MaxSimSearch(TokenVectors.of(documents), shard_documents=6, block_tokens=64)
+    better = int(scores[0] > scores[1])
+    index, _ = search.search(queries, weights, 12)
+    expected = [n for n in range(20) if n % 2 == better] + [n for n in range(20) if n % 2 != better]
+    np.testing.assert_array_equal(index[0], expected[:12])
+
+
+def test_candidates_are_scored_for_their_own_query():
+    rng = np.random.default_rng(3)
+    documents = _documents(rng, rng.integers(1, 40, 15))
+    queries, weights = _queries(rng, 4)
+    candidates = rng.integers(0, 15, (4, 6))
+    candidates[1, 2] = candidates[3, 0] = -1
+    scores = _loop(queries, weights, documents)
+    expected = np.where(candidates < 0, -np.inf, np.take_along_axis(scores, np.maximum(candidates, 0), axis=1))
+    found = MaxSimSearch(TokenVectors.of(documents), block_tokens=128).score(queries, weights, candidates)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_devices_share_the_documents():
+    rng = np.random.default_rng(4)
+    documents = _documents(rng, rng.integers(1, 40, 50))
+    queries, weights = _queries(rng, 3)
+    mesh = Mesh(np.array(jax.devices()).reshape(-1), ("data",))
+    one, all_devices = (
+        MaxSimSearch(TokenVectors.of(documents), block_tokens=256, mesh=used).search(queries, weights, 10)
+        for used in (None, mesh)
+    )
+    assert len(jax.devices()) == 8
+    np.testing.assert_array_equal(one[0], all_devices[0])
+    np.testing.assert_allclose(one[1], all_devices[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("precision, error", [("float16", 2e-3), ("int8", 2e-2)])
+def test_fewer_bits_change_little(precision, error, tmp_path):
+    rng = np.random.default_rng(5)
+    documents = _documents(rng, rng.integers(1, 30, 60), d=128)
+    queries, weights = _queries(rng, 6, d=128)
+    lengths = np.array([len(document) for document in documents])
+    with write_token_vectors(tmp_path / "vectors", lengths, 128, precision=precision, corpus="abc") as file:
+        for number in rng.permutation(60):
+            file.put(number, documents[number], np.arange(lengths[number]))
+    stored = TokenVectors.load(tmp_path / "vectors")
+    assert stored.vectors.dtype == precision and isinstance(stored.vectors, np.memmap)
+    np.testing.assert_array_equal(stored.tokens, np.concatenate([np.arange(length) for length in lengths]))
+    in_memory = TokenVectors.of(documents, precision=precision)
+    np.testing.assert_array_equal(stored.vectors, in_memory.vectors)
+    for number in (0, 59):
+        np.testing.assert_allclose(stored.document(number), documents[number], atol=error)
+    exact = _loop(queries, weights, documents)
+    _, found = MaxSimSearch(stored).search(queries, weights, 10)
+    np.testing.assert_allclose(found, -np.sort(-exact, axis=1)[:, :10], atol=error * weights.sum(axis=1).max())
+    per_number = {"float16": 2, "int8": 1}[precision]
+    assert stored.vectors.nbytes == per_number * 128 * lengths.sum() < stored.nbytes
+
+
+def test_saving_and_loading(tmp_path):
+    vectors = TokenVectors.of(
+        _documents(np.random.default_rng(6), [2, 3]), tokens=[[7, 8], [9, 10, 11]], precision="int8"
+    )
+    vectors.save(tmp_path / "vectors")
+    loaded = TokenVectors.load(tmp_path / "vectors")
+    for name in ("vectors", "offsets", "tokens", "scales"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(vectors, name))
+    data = bytearray((tmp_path / "vectors" / "tokens.npy").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "vectors" / "tokens.npy").write_bytes(data)
+    with pytest.raises(InputError, match="altered"):
+        TokenVectors.load(tmp_path / "vectors")
+
+
+def test_bad_input():
+    rng = np.random.default_rng(7)
+    vectors = TokenVectors.of(_documents(rng, [2, 3]))
+    queries, weights = _queries(rng, 2)
+    with pytest.raises(InputError, match="precision"):
+        TokenVectors.of(_documents(rng, [2]), precision="int4")
+    with pytest.raises(InputError, match="without a single vector"):
+        TokenVectors.of([np.zeros((0, 8), np.float32), np.ones((1, 8), np.float32)])
+    with pytest.raises(InputError, match="queries of shape"):
+        MaxSimSearch(vectors).search(queries[:, :, :4], weights, 1)
+    with pytest.raises(InputError, match="candidates"):
+        MaxSimSearch(vectors).score(queries, weights, np.array([[0], [2]]))
+    with pytest.raises(InputError, match="offsets"):
+        TokenVectors(vectors.vectors, vectors.offsets[:-1], vectors.tokens)
