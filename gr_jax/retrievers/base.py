@@ -21,8 +21,8 @@ class Evidence:
     """One reason why a document was found.
 
     Attributes:
-      kind: "docid", "ngram" or "term".
-      text: the reason as a person reads it: a docid's tokens, an n-gram, a word of the query.
+      kind: "docid", "ngram", "term", "similarity" (of vectors), "part" (of a combination) or "pair" (a reranker's).
+      text: the reason as a person reads it: a docid's tokens, an n-gram, a word of the query, a part's name.
       score: what it contributed.
       tokens: its token ids, where it has some.
       spans: (start, end) character offsets in the document's text, where it stands there.
@@ -112,6 +112,17 @@ def retrieve_run(
     retriever: Retriever, queries: Queries, corpus: Corpus, *, k: int, batch_size: int = 64, progress: bool = False
 ) -> Run:
     """Answers all queries, `batch_size` at a time, and returns the run."""
+    return ranking_to_run(retrieve_all(retriever, queries, k, batch_size, progress), queries.ids, corpus)
+
+
+def retrieve_all(
+    retriever: Retriever, queries: Queries, k: int, batch_size: int = 64, progress: bool = False
+) -> Ranking:
+    """Answers all queries, `batch_size` at a time.
+
+    Raises:
+      InputError: there are no queries.
+    """
     rankings = []
     with progress_lib.bar("Retrieving", len(queries.ids), enabled=progress) as bar:
         for start in range(0, len(queries.ids), batch_size):
@@ -120,7 +131,15 @@ def retrieve_run(
             bar.advance(len(texts))
     if not rankings:
         raise InputError("there are no queries to answer", "Name a file or a split that has queries.")
-    return ranking_to_run(stack_rankings(rankings), queries.ids, corpus)
+    return stack_rankings(rankings)
+
+
+def check_question(queries: Sequence[str], k: int) -> None:
+    """InputError where `retrieve` was asked for something that is no question."""
+    if isinstance(queries, str):
+        raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)
+    if k < 1:
+        raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
 
 
 def checked_allowed(

@@ -22,7 +22,7 @@ from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError, InputWarning
 from gr_jax.models import network_folder
-from gr_jax.retrievers.base import Evidence, Ranking, checked_allowed
+from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 
 KIND = "generative"
 # Lengths that queries are padded to; each is compiled once.
@@ -112,10 +112,7 @@ class GenerativeRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive.
         """
-        if isinstance(queries, str):
-            raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)
-        if k < 1:
-            raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
+        check_question(queries, k)
         tokens, lengths = self._encode(queries)
         mask = checked_allowed(allowed, len(queries), self.docids.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)

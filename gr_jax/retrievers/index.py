@@ -17,7 +17,12 @@ KIND = "index"
 _RETRIEVERS = {
     "generative": "gr_jax.retrievers.generative:GenerativeRetriever",
     "bm25": "gr_jax.retrievers.lexical:BM25",
+    "dense": "gr_jax.retrievers.dense:DenseRetriever",
+    "hybrid": "gr_jax.retrievers.hybrid:HybridRetriever",
+    "rerank": "gr_jax.retrievers.rerank:RerankRetriever",
 }
+# Those that read the documents themselves when they answer or explain.
+_READ_CORPUS = ("bm25", "hybrid", "rerank")
 
 
 def save(
@@ -53,19 +58,35 @@ def load(folder: str | os.PathLike) -> Searcher:
     """
     folder = pathlib.Path(folder)
     storage.read_folder(folder, KIND)  # checks every file, so the parts below need not
-    kind = storage.read_folder(folder / "retriever", verify=False).kind
+    corpus = Corpus.load(folder / "corpus", verify=False)
+    retriever = load_retriever(folder / "retriever", corpus, verify=False)
+    _check_size(retriever, corpus, folder)
+    return Searcher(retriever, corpus)
+
+
+def load_retriever(folder: str | os.PathLike, corpus: Corpus | None = None, *, verify: bool = True) -> Any:
+    """Opens a retriever of any kind, without its documents.
+
+    Args:
+      folder: what its `save` wrote.
+      corpus: the documents that it answers from, for the kinds that read them.
+      verify: check the checksums.
+
+    Raises:
+      InputError: the folder holds no retriever of this version, or was altered.
+    """
+    folder = pathlib.Path(folder)
+    kind = storage.read_folder(folder, verify=verify).kind
     if kind not in _RETRIEVERS:
         raise InputError(
             "this version of gr_jax has no such retriever",
             f"Use the version that wrote the index; this one has {', '.join(_RETRIEVERS)}.",
-            file=folder / "retriever",
+            file=folder,
             value=kind,
         )
     module, name = _RETRIEVERS[kind].split(":")
-    retriever = getattr(importlib.import_module(module), name).load(folder / "retriever", verify=False)
-    corpus = Corpus.load(folder / "corpus", verify=False)
-    _check_size(retriever, corpus, folder)
-    return Searcher(retriever, corpus)
+    load = getattr(importlib.import_module(module), name).load
+    return load(folder, corpus, verify=False) if kind in _READ_CORPUS else load(folder, verify=False)
 
 
 def _check_size(retriever: Any, corpus: Corpus, folder: pathlib.Path) -> None:

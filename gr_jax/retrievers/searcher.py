@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,3 +71,30 @@ class Searcher:
     ) -> Ranking:
         """The retriever's own `retrieve`, for batches."""
         return self.retriever.retrieve(queries, k, allowed=allowed, explain=explain)
+
+    def update(self, add: Corpus | None = None, remove: Sequence[str] = ()) -> Searcher:
+        """Adds and removes documents, where the retriever can, without training.
+
+        Args:
+          add: documents with ids of their own; they stand behind the others.
+          remove: ids of documents that shall no longer be found. They keep their place, so that the positions in
+            earlier rankings still name the same documents.
+
+        Returns:
+          This searcher, changed. `retrievers.index.save` writes it again.
+
+        Raises:
+          InputError: an id that is there twice or not at all, or a retriever that cannot be changed.
+        """
+        change = getattr(self.retriever, "update", None)
+        if change is None:
+            raise InputError(
+                "this retriever cannot take or leave documents", "Make the index anew.", value=type(self.retriever)
+            )
+        positions = [self.corpus.index_of(doc_id) for doc_id in remove]
+        corpus = self.corpus
+        if add is not None:
+            corpus = Corpus.from_documents(itertools.chain(corpus, add))  # before anything changes: ids may clash
+        change(add=add, remove=positions)
+        self.corpus = corpus
+        return self

@@ -1,0 +1,163 @@
+"""Texts to vectors of a bi-encoder: queries through the one side, documents through the other."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from gr_jax import storage, text
+from gr_jax.corpus.columns import MappedColumn
+from gr_jax.errors import InputError
+from gr_jax.models import BiEncoder, BiEncoderConfig, SentenceEncoder, network_folder
+from gr_jax.models.bi_encoder import SIDES
+
+KIND = "dense_encoder"
+
+
+class DenseEncoder:
+    """A bi-encoder with its vocabulary, lengths and prefixes.
+
+    Args:
+      config, params: of the `BiEncoder`.
+      vocabulary: of both sides; its `prefix` and `suffix` are put around every text.
+      query_length, document_length: tokens read of a text, prefix and suffix included.
+      query_prefix, document_prefix: words put before every text, as in training ("query: ", "passage: ").
+      transform: name of the text transform that the network was trained with.
+      mesh: devices with an axis "data", over which batches are split; None uses one device.
+
+    Raises:
+      InputError: a length leaves no room for text, the vocabulary is another network's, or there is no such transform.
+    """
+
+    def __init__(
+        self,
+        config: BiEncoderConfig,
+        params: Mapping[str, Any],
+        vocabulary: text.Vocabulary,
+        *,
+        query_length: int = 64,
+        document_length: int = 128,
+        query_prefix: str = "",
+        document_prefix: str = "",
+        transform: str = "none",
+        mesh: Mesh | None = None,
+    ):
+        shortest = len(vocabulary.prefix) + len(vocabulary.suffix) + 1
+        self.lengths = {"query": query_length, "document": document_length}
+        for side, length in self.lengths.items():
+            if length < shortest:
+                raise InputError(
+                    f"the length of a {side} leaves no room for text", f"Give {shortest} or more.", value=length
+                )
+            words = config.tower(side).config.vocab_size
+            if vocabulary.size > words:
+                raise InputError(
+                    f"the vocabulary has {vocabulary.size} tokens, the encoder of {side} texts reads {words}",
+                    "Use the vocabulary that the network was trained with.",
+                )
+        self.config, self.vocabulary, self.transform = config, vocabulary, transform
+        self.prefixes = {"query": query_prefix, "document": document_prefix}
+        self._rewrite, self._mesh = text.get_transform(transform), mesh
+        self._set(params)
+
+    def _set(self, params: Mapping[str, Any]) -> None:
+        self.params = params
+        self._encoders = {
+            side: SentenceEncoder(
+                self.config.tower(side),
+                params[self.config.scope(side)],
+                self.vocabulary,
+                pooling=None,
+                prompt=self.prefixes[side],
+                mesh=self._mesh,
+            )
+            for side in SIDES
+        }
+
+    def with_parameters(self, params: Mapping[str, Any]) -> DenseEncoder:
+        """The same around other parameters, as evaluation during training needs it; nothing is compiled again."""
+        other = copy.copy(self)
+        other._set(params)
+        return other
+
+    @property
+    def dimension(self) -> int:
+        """Width of the vectors."""
+        return self._encoders["query"].dimension
+
+    def encode(self, texts: Sequence[str], side: str, *, progress: bool = False) -> Float[np.ndarray, "n d"]:
+        """Embeds texts, as they stand in the corpus or were asked.
+
+        Args:
+          texts: any number.
+          side: "query" or "document".
+          progress: show a bar.
+        """
+        rewritten = self.rewritten(texts)
+        return self._encoders[side].encode(rewritten, max_length=self.lengths[side], progress=progress)
+
+    def rewritten(self, texts: Sequence[str]) -> Sequence[str]:
+        """The texts after the transform, lazily."""
+        return texts if self.transform == "none" else MappedColumn(self._rewrite, texts)
+
+    @property
+    def of_documents(self) -> SentenceEncoder:
+        """What embeds documents' texts once they are rewritten, as `models.encode_corpus` takes it."""
+        return self._encoders["document"]
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes network, vocabulary and settings as an artefact of kind "dense_encoder"."""
+        meta = {f"{side}_length": length for side, length in self.lengths.items()}
+        meta |= {f"{side}_prefix": prefix for side, prefix in self.prefixes.items()}
+        with storage.write_folder(folder, KIND, meta={**meta, "transform": self.transform}) as new:
+            save_bi_encoder(new, self.config, self.params)
+            self.vocabulary.save(new / "vocabulary")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, verify: bool = True) -> DenseEncoder:
+        """Reads what `save` wrote.
+
+        Raises:
+          InputError: it is not such a folder, or was truncated or altered.
+        """
+        folder = pathlib.Path(folder)
+        meta = storage.read_folder(folder, KIND, verify=verify).meta
+        config, params = load_bi_encoder(folder)
+        return cls(config, params, text.load_vocabulary(folder / "vocabulary"), **meta)
+
+
+def save_bi_encoder(folder: str | os.PathLike, config: BiEncoderConfig, params: Mapping[str, Any]) -> None:
+    """Writes a bi-encoder's configuration and parameters into a folder that somebody else finishes."""
+    names = ("shared", "pooling", "document_pooling", "projection", "similarity", "temperature")
+    about = {name: getattr(config, name) for name in names}
+    about["encoder"] = network_folder.encoder_to_json(config.encoder)
+    if config.document_encoder is not None:
+        about["document_encoder"] = network_folder.encoder_to_json(config.document_encoder)
+    network_folder.write(folder, about, jax.tree.map(np.asarray, dict(params)))
+
+
+def load_bi_encoder(folder: str | os.PathLike) -> tuple[BiEncoderConfig, dict]:
+    """Reads what `save_bi_encoder` wrote.
+
+    Raises:
+      InputError: a file is missing or is not what it should be.
+    """
+
+    def make(about: Mapping[str, Any]) -> BiEncoder:
+        towers = {
+            name: network_folder.encoder_from_json(about[name])
+            for name in ("encoder", "document_encoder")
+            if name in about
+        }
+        return BiEncoder(BiEncoderConfig(**{**about, **towers}))
+
+    module, params = network_folder.read(folder, make)
+    return module.config, params
