@@ -1,0 +1,8 @@
+"""Search over document vectors: exact on device, inside clusters, or by ScaNN."""
+
+from gr_jax.dense.base import VectorSearch as VectorSearch
+from gr_jax.dense.clustered import ClusteredSearch as ClusteredSearch
+from gr_jax.dense.exact import ExactSearch as ExactSearch
+from gr_jax.dense.registry import load_searcher as load_searcher
+from gr_jax.dense.registry import make_searcher as make_searcher
+from gr_jax.dense.scann import ScannSearch as ScannSearch

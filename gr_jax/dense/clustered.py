@@ -1,0 +1,341 @@
+"""Search inside clusters: only the documents of each query's chosen clusters are scored."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from gr_jax import storage
+from gr_jax.clustering import kmeans
+from gr_jax.dense import gathering, kernels
+from gr_jax.dense import tiles as tiles_lib
+from gr_jax.dense.base import (
+    Allowed,
+    Found,
+    check_positions,
+    check_search,
+    check_vectors,
+    held,
+    merge,
+    nothing_found,
+    optional,
+)
+from gr_jax.dense.tiles import Tiles
+from gr_jax.errors import InputError
+
+KIND = "clustered_search"
+BACKENDS = ("numba", "xla")
+_MOST_CLUSTERS = 1 << 24
+_TAIL = 4096  # an added tail shorter than this is not worth sorting everything anew
+
+
+class ClusteredSearch:
+    """Documents stored by cluster; a query is scored against the documents of the clusters chosen for it.
+
+    Who chooses is free: `search_clusters` takes the clusters (GDR's decoder writes them), `search` takes those whose
+    mean vector has the largest inner product with the query.
+
+    Args:
+      vectors: float32[n, d]; may be memory-mapped.
+      clusters: int[n], each document's cluster; or int[n, m] where documents are in several, −1 for none. None makes
+        `num_clusters` clusters by k-means.
+      num_clusters: clusters in all; None takes as many as `clusters` names, or about 4√n.
+      chosen: how many clusters `search` looks into.
+      codes: None, or "row" or "dimension": scores come from int8 codes with such scales, and `overfetch` · k candidates
+        are scored again from the float32 rows.
+      overfetch: see `codes`.
+      backend: "numba" (CPU), "xla", or "auto": numba where the default device is a CPU and numba is installed.
+      seed: of k-means.
+
+    Raises:
+      InputError: shapes that do not fit, values that are not finite, unknown settings, numba missing though asked for.
+    """
+
+    def __init__(
+        self,
+        vectors: Float[np.ndarray, "n d"],
+        clusters: Int[np.ndarray, " n"] | Int[np.ndarray, "n m"] | None = None,
+        *,
+        num_clusters: int | None = None,
+        chosen: int = 32,
+        codes: str | None = None,
+        overfetch: float = 2.0,
+        backend: str = "auto",
+        seed: int = 0,
+    ):
+        vectors = check_vectors(vectors)
+        if clusters is None:
+            num_clusters = num_clusters or max(1, min(round(4 * math.sqrt(len(vectors))), len(vectors)))
+            clusters = kmeans(vectors, num_clusters, seed=seed).assignments if len(vectors) else np.zeros(0, np.int32)
+        clusters = _check_clusters(clusters, len(vectors), num_clusters)
+        count = max(num_clusters or 0, int(clusters.max(initial=-1)) + 1, 1)
+        settings = {"chosen": chosen, "codes": codes, "overfetch": overfetch}
+        self._start(_sort(vectors, clusters, count, codes, 0), np.ones(len(vectors), bool), settings, backend)
+
+    def _start(self, main: Tiles, live: np.ndarray, settings: dict, backend: str) -> None:
+        if settings["chosen"] < 1 or settings["overfetch"] < 1:
+            raise InputError(
+                "search needs a cluster, and candidates at least as many as answers",
+                "Give chosen ≥ 1 and overfetch ≥ 1.",
+                value=(settings["chosen"], settings["overfetch"]),
+            )
+        self.settings, self.backend = settings, _choose_backend(backend)
+        self._main, self._live = main, live
+        self._tail: Tiles | None = None
+        self._added: list[tuple[np.ndarray, np.ndarray]] = []  # vectors and clusters that are in no tiles yet
+        self._sent: dict[int, tuple[Tiles, gathering.DeviceTiles]] = {}
+        self._means: tuple[Tiles, np.ndarray] | None = None
+
+    @property
+    def num_documents(self) -> int:
+        """Positions that have been given out."""
+        return len(self._live)
+
+    @property
+    def num_clusters(self) -> int:
+        """Clusters, empty ones included."""
+        return self._main.num_clusters
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return self._main.rows.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        tiles = [t for t in (self._main, self._tail) if t is not None]
+        return sum(t.nbytes for t in tiles) + held(self._live, *(vectors for vectors, _ in self._added))
+
+    def search(self, queries: Float[np.ndarray, "batch d"], k: int, *, allowed: Allowed | None = None) -> Found:
+        """See `VectorSearch.search`; looks into the `chosen` clusters whose means have the largest inner products."""
+        queries, _ = check_search(queries, k, None, width=self.width, documents=self.num_documents)
+        return self.search_clusters(queries, self.choose_clusters(queries), k, allowed=allowed)
+
+    def choose_clusters(
+        self, queries: Float[np.ndarray, "batch d"], chosen: int | None = None
+    ) -> Int[np.ndarray, "batch chosen"]:
+        """The clusters whose means have the largest inner product with each query, best first; empty ones never."""
+        means, sizes = self._cluster_means()
+        chosen = min(chosen or self.settings["chosen"], self.num_clusters)
+        scores = np.where(sizes > 0, queries @ means.T, -np.inf)  # --> [batch, clusters]
+        best = np.argpartition(-scores, chosen - 1, axis=1)[:, :chosen]
+        order = np.lexsort((best, -np.take_along_axis(scores, best, 1)), axis=1)
+        best = np.take_along_axis(best, order, 1)
+        return np.where(sizes[best] > 0, best, -1).astype(np.int32)
+
+    def search_clusters(
+        self,
+        queries: Float[np.ndarray, "batch d"],
+        clusters: Int[np.ndarray, "batch chosen"],
+        k: int,
+        *,
+        cluster_scores: Float[np.ndarray, "batch chosen"] | None = None,
+        similarity: str = "dot",
+        allowed: Allowed | None = None,
+        plan: str | None = None,
+    ) -> Found:
+        """The k best documents of each query inside the clusters chosen for it.
+
+        score(q, d) = similarity(q·d) + the score of d's cluster; a document of several chosen clusters gets the highest
+        (GDR, arXiv 2401.10487: tanh(q·d) + β · the generation score of the cluster, softmaxed over the beam).
+
+        Args:
+          queries: [batch, d].
+          clusters: int[batch, chosen], none twice in a row; −1 chooses none.
+          k: how many documents each query gets at most.
+          cluster_scores: float[batch, chosen], added to the scores of the clusters' documents; None adds nothing.
+          similarity: "dot" or "tanh".
+          allowed: as `VectorSearch.search`.
+          plan: of the XLA backend: "tiles" or "full" instead of the cheaper of the two.
+
+        Returns:
+          As `VectorSearch.search`.
+
+        Raises:
+          InputError: shapes that do not fit, no such cluster, one that is chosen twice, values that are not finite.
+        """
+        queries, filters = check_search(queries, k, allowed, width=self.width, documents=self.num_documents)
+        if similarity not in ("dot", "tanh") or plan not in (None, *gathering.PLANS):
+            raise InputError(
+                "unknown similarity or plan", "Give 'dot' or 'tanh'; 'tiles', 'full' or None.", value=(similarity, plan)
+            )
+        clusters, bonus = self._check_chosen(clusters, cluster_scores, len(queries))
+        if not len(queries) or not clusters.shape[1]:
+            return nothing_found(len(queries), k)
+        filters = np.zeros((1, 0), bool) if filters is None else filters
+        arguments = (queries, clusters, bonus, k, self._live, filters)
+        return merge([self._search_tiles(t, arguments, similarity == "tanh", plan) for t in self._all_tiles()], k)
+
+    def add(
+        self, vectors: Float[np.ndarray, "n d"], clusters: Int[np.ndarray, " n"] | Int[np.ndarray, "n m"] | None = None
+    ) -> None:
+        """Adds documents; they get the next positions. The tail they are in is sorted at the next search, and merged
+        when it is a quarter of the rest.
+
+        Args:
+          vectors: [n, d].
+          clusters: of each document, as of the constructor; None takes the one whose mean has the largest inner product
+            with it (GDR's rule for new documents).
+        """
+        vectors = check_vectors(vectors, self.width)
+        if clusters is None:
+            clusters = np.maximum(self.choose_clusters(vectors, 1), 0)
+        clusters = _check_clusters(clusters, len(vectors), self.num_clusters)
+        self._added.append((vectors.copy(), clusters))
+        self._live = np.concatenate([self._live, np.ones(len(vectors), bool)])
+
+    def remove(self, positions: Int[np.ndarray, " n"]) -> None:
+        """See `VectorSearch.remove`. Their vectors go when the tail is merged."""
+        self._live[check_positions(positions, self.num_documents)] = False
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes tiles, codes and what was removed."""
+        self._merge()
+        meta = {**self.settings, "documents": self.num_documents, "multiplicity": self._main.multiplicity}
+        with storage.write_folder(folder, KIND, meta=meta) as new:
+            tiles_lib.write(self._main, new)
+            np.save(new / "live.npy", self._live)
+
+    @classmethod
+    def load(
+        cls, folder: str | os.PathLike, *, mmap: bool = True, verify: bool = True, backend: str = "auto"
+    ) -> ClusteredSearch:
+        """Reads what `save` wrote.
+
+        Args:
+          folder: the artefact.
+          mmap: leave the float32 rows on disk: where there are codes, only candidates are read.
+          verify: check the checksums.
+          backend: as of the constructor.
+
+        Raises:
+          InputError: not such a folder, or altered.
+        """
+        manifest = storage.read_folder(folder, KIND, verify=verify)
+        path = pathlib.Path(folder)
+        try:
+            settings = {name: manifest.meta[name] for name in ("chosen", "codes", "overfetch")}
+            multiplicity = int(manifest.meta["multiplicity"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"not a readable clustered search: {error}", "Make it again.", file=path) from error
+        main = tiles_lib.read(path, multiplicity=multiplicity, coded=settings["codes"] is not None, mmap=mmap)
+        search = cls.__new__(cls)
+        search._start(main, storage.load_array(path / "live.npy"), settings, backend)
+        return search
+
+    def _search_tiles(self, tiles: Tiles, arguments: tuple, tanh: bool, plan: str | None) -> Found:
+        overfetch = self.settings["overfetch"]
+        if self.backend == "numba":
+            return kernels.search(tiles, *arguments, tanh=tanh, overfetch=overfetch)
+        return gathering.search(tiles, self._on_device(tiles), *arguments, tanh=tanh, overfetch=overfetch, plan=plan)
+
+    def _on_device(self, tiles: Tiles) -> gathering.DeviceTiles:
+        if id(tiles) not in self._sent:
+            kept = {id(t): self._sent[id(t)] for t in self._all_tiles() if id(t) in self._sent}
+            self._sent = {**kept, id(tiles): (tiles, gathering.DeviceTiles.send(tiles))}
+        return self._sent[id(tiles)][1]
+
+    def _all_tiles(self) -> list[Tiles]:
+        """The tiles of all documents, with what was added since the last search."""
+        if self._added:
+            parts = [] if self._tail is None else [self._tail]
+            first = self.num_documents - sum(len(vectors) for vectors, _ in self._added)
+            for vectors, clusters in self._added:
+                parts.append(_sort(vectors, clusters, self.num_clusters, None, first))
+                first += len(vectors)
+            self._added = []
+            self._tail = tiles_lib.join(parts, self._live, self.settings["codes"])
+            if len(self._tail.documents) > max(_TAIL, len(self._main.documents) // 4):
+                self._merge()
+        return [self._main] if self._tail is None else [self._main, self._tail]
+
+    def _merge(self) -> None:
+        """Makes one of the main tiles and the tail; removed documents' vectors go."""
+        parts = self._all_tiles()
+        if len(parts) > 1:
+            self._main, self._tail = tiles_lib.join(parts, self._live, self.settings["codes"]), None
+
+    def _cluster_means(self) -> tuple[Float[np.ndarray, "clusters d"], Int[np.ndarray, " clusters"]]:
+        """The means of the main tiles, computed once, and the sizes of all tiles."""
+        if self._means is None or self._means[0] is not self._main:
+            self._means = (self._main, self._main.means())
+        sizes = sum(np.diff(tiles.offsets) for tiles in self._all_tiles())
+        return self._means[1], np.asarray(sizes)
+
+    def _check_chosen(
+        self, clusters: Any, scores: Any, batch: int
+    ) -> tuple[Int[np.ndarray, "batch chosen"], Float[np.ndarray, "batch chosen"]]:
+        clusters = np.asarray(clusters)
+        if clusters.ndim != 2 or len(clusters) != batch or not np.issubdtype(clusters.dtype, np.integer):
+            raise InputError(
+                "the chosen clusters do not fit the queries", f"Give int[{batch}, chosen].", value=clusters.shape
+            )
+        if clusters.size and (clusters.min() < -1 or clusters.max() >= self.num_clusters):
+            raise InputError(
+                "no such cluster",
+                f"Give numbers from 0 to {self.num_clusters - 1}, or -1 for none.",
+                value=int(clusters.max()),
+            )
+        ordered = np.sort(clusters, axis=1)
+        if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+            raise InputError("a query chooses a cluster twice", "Name each cluster once, and fill up with -1.")
+        clusters = np.ascontiguousarray(clusters, np.int32)
+        if scores is None:
+            return clusters, np.zeros((batch, 0), np.float32)
+        scores = np.ascontiguousarray(scores, np.float32)
+        if scores.shape != clusters.shape or not np.isfinite(scores[clusters >= 0]).all():
+            raise InputError(
+                "the clusters' scores do not fit the clusters, or are not finite",
+                f"Give float{list(clusters.shape)}.",
+                value=scores.shape,
+            )
+        return clusters, np.where(clusters >= 0, scores, np.float32(0))
+
+
+def _choose_backend(name: str) -> str:
+    if name == "auto":
+        on_cpu = jax.default_backend() == "cpu"
+        return "numba" if on_cpu and importlib.util.find_spec("numba") else "xla"
+    if name not in BACKENDS:
+        raise InputError("unknown backend", f"Choose among auto, {', '.join(BACKENDS)}.", value=name)
+    if name == "numba":
+        optional("numba", "Clustered search by compiled loops")
+    return name
+
+
+def _check_clusters(clusters: Any, documents: int, num_clusters: int | None) -> Int[np.ndarray, "n m"]:
+    clusters = np.asarray(clusters)
+    if clusters.ndim not in (1, 2) or len(clusters) != documents or not np.issubdtype(clusters.dtype, np.integer):
+        raise InputError(
+            "the clusters do not fit the vectors",
+            f"Give int[{documents}] or int[{documents}, m].",
+            value=clusters.shape,
+        )
+    clusters = clusters.reshape(documents, -1).astype(np.int64)
+    if clusters.size and (clusters.min() < -1 or clusters.max() >= (num_clusters or _MOST_CLUSTERS)):
+        raise InputError(
+            "no such cluster",
+            f"Give numbers from 0 to {(num_clusters or _MOST_CLUSTERS) - 1}, or -1 for none.",
+            value=int(clusters.max()),
+        )
+    ordered = np.sort(clusters, axis=1)
+    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+        raise InputError("a document is in one cluster twice", "Name each cluster once, and fill up with -1.")
+    return clusters
+
+
+def _sort(vectors: np.ndarray, clusters: np.ndarray, num_clusters: int, scale: str | None, first: int) -> Tiles:
+    """Tiles of documents from position `first` on."""
+    source, place = np.nonzero(clusters >= 0)
+    multiplicity = int((clusters >= 0).sum(axis=1).max(initial=1))
+    return tiles_lib.lay_out(
+        vectors, source, source + first, clusters[source, place], num_clusters, scale, multiplicity
+    )

@@ -1,0 +1,172 @@
+"""Documents stored contiguously by cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from gr_jax import storage
+from gr_jax.dense.base import held
+from gr_jax.errors import InputError
+
+SCALES = ("row", "dimension")
+
+
+@dataclasses.dataclass(frozen=True)
+class Codes:
+    """Vectors as int8: vector[i, j] ≈ codes[i, j] · row_scales[i] · dimension_scales[j].
+
+    Attributes:
+      codes: int8[entries, d].
+      row_scales: float32[entries], ones where each dimension has its scale.
+      dimension_scales: float32[d], ones where each row has its scale.
+    """
+
+    codes: Int[np.ndarray, "entries d"]
+    row_scales: Float[np.ndarray, " entries"]
+    dimension_scales: Float[np.ndarray, " d"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """Vectors sorted by cluster, inside a cluster by document. A document of several clusters stands in each.
+
+    Attributes:
+      offsets: int64[clusters + 1]; the entries of cluster c are offsets[c]:offsets[c + 1].
+      documents: int32[entries], the position of each entry's document.
+      rows: float32[entries, d]; may be memory-mapped.
+      codes: the same as int8, or None.
+      multiplicity: the most clusters that one document is in.
+    """
+
+    offsets: Int[np.ndarray, " clusters_plus_1"]
+    documents: Int[np.ndarray, " entries"]
+    rows: Float[np.ndarray, "entries d"]
+    codes: Codes | None
+    multiplicity: int
+
+    @property
+    def num_clusters(self) -> int:
+        """Clusters, empty ones included."""
+        return len(self.offsets) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        codes = () if self.codes is None else (self.codes.codes, self.codes.row_scales)
+        return held(self.offsets, self.documents, self.rows, *codes)
+
+    def clusters(self) -> Int[np.ndarray, " entries"]:
+        """The cluster of each entry."""
+        return np.repeat(np.arange(self.num_clusters, dtype=np.int32), np.diff(self.offsets))
+
+    def means(self) -> Float[np.ndarray, "clusters d"]:
+        """The mean vector of each cluster, zeros where it is empty."""
+        sizes = np.diff(self.offsets)
+        sums = np.zeros((self.num_clusters, self.rows.shape[1]), np.float32)
+        filled = sizes > 0
+        if filled.any():
+            sums[filled] = np.add.reduceat(self.rows, self.offsets[:-1][filled], axis=0)
+        return sums / np.maximum(sizes, 1)[:, None].astype(np.float32)
+
+
+def lay_out(
+    vectors: Float[np.ndarray, "n d"],
+    source: Int[np.ndarray, " entries"],
+    documents: Int[np.ndarray, " entries"],
+    clusters: Int[np.ndarray, " entries"],
+    num_clusters: int,
+    scale: str | None,
+    multiplicity: int,
+) -> Tiles:
+    """Sorts vectors by cluster.
+
+    Args:
+      vectors: [n, d].
+      source: the row of `vectors` that each entry is.
+      documents: position of each entry's document.
+      clusters: the cluster of each entry.
+      num_clusters: clusters in all.
+      scale: "row" or "dimension" for int8 codes beside the rows; None for rows alone.
+      multiplicity: the most clusters that one document is in.
+    """
+    order = np.lexsort((documents, clusters))
+    offsets = np.zeros(num_clusters + 1, np.int64)
+    np.cumsum(np.bincount(clusters, minlength=num_clusters), out=offsets[1:])
+    rows = np.asarray(vectors[source[order]])
+    codes = None if scale is None else encode(rows, scale)
+    return Tiles(offsets, documents[order].astype(np.int32), rows, codes, max(multiplicity, 1))
+
+
+def join(parts: list[Tiles], live: Bool[np.ndarray, " documents"], scale: str | None) -> Tiles:
+    """One of several tiles of the same clusters and of different documents, without those that are not live."""
+    documents = np.concatenate([part.documents for part in parts])
+    clusters = np.concatenate([part.clusters() for part in parts])
+    source = np.flatnonzero(live[documents])
+    rows = np.concatenate([part.rows for part in parts])
+    multiplicity = max(part.multiplicity for part in parts)
+    return lay_out(rows, source, documents[source], clusters[source], parts[0].num_clusters, scale, multiplicity)
+
+
+def encode(rows: Float[np.ndarray, "entries d"], scale: str, *, block: int = 1 << 16) -> Codes:
+    """Rounds vectors to int8.
+
+    Args:
+      rows: [entries, d].
+      scale: "row": each vector's largest number becomes ±127; "dimension": each dimension's does.
+      block: rows that are rounded at once.
+
+    Raises:
+      InputError: an unknown scale.
+    """
+    if scale not in SCALES:
+        raise InputError("unknown scale of int8 codes", f"Choose among {', '.join(SCALES)}.", value=scale)
+    entries, width = rows.shape
+    codes = np.empty((entries, width), np.int8)
+    row_scales, dimension_scales = np.ones(entries, np.float32), np.ones(width, np.float32)
+    if scale == "dimension":
+        largest = np.zeros(width, np.float32)
+        for start in range(0, entries, block):
+            np.maximum(largest, np.abs(rows[start : start + block]).max(axis=0), out=largest)
+        dimension_scales = _scale(largest)
+    for start in range(0, entries, block):
+        part = slice(start, min(start + block, entries))
+        scaled = rows[part] / dimension_scales
+        if scale == "row":
+            row_scales[part] = _scale(np.abs(scaled).max(axis=1))
+            scaled = scaled / row_scales[part, None]
+        codes[part] = np.rint(scaled)
+    return Codes(codes, row_scales, dimension_scales)
+
+
+def _scale(largest: np.ndarray) -> np.ndarray:
+    return np.where(largest > 0, largest / 127, 1).astype(np.float32)
+
+
+def write(tiles: Tiles, folder: pathlib.Path) -> None:
+    """Writes the arrays of tiles into a folder."""
+    np.save(folder / "offsets.npy", tiles.offsets)
+    np.save(folder / "documents.npy", tiles.documents)
+    np.save(folder / "rows.npy", tiles.rows)
+    if tiles.codes is not None:
+        np.save(folder / "codes.npy", tiles.codes.codes)
+        np.save(folder / "row_scales.npy", tiles.codes.row_scales)
+        np.save(folder / "dimension_scales.npy", tiles.codes.dimension_scales)
+
+
+def read(folder: pathlib.Path, *, multiplicity: int, coded: bool, mmap: bool) -> Tiles:
+    """Reads what `write` wrote. The rows are mapped where `mmap`; of codes, which every search reads, nothing is."""
+    codes = None
+    if coded:
+        parts = ("codes", "row_scales", "dimension_scales")
+        codes = Codes(*(storage.load_array(folder / f"{name}.npy") for name in parts))
+    return Tiles(
+        storage.load_array(folder / "offsets.npy"),
+        storage.load_array(folder / "documents.npy"),
+        storage.load_array(folder / "rows.npy", mmap=mmap),
+        codes,
+        multiplicity,
+    )
