@@ -1,4 +1,4 @@
-"""Hugging Face folders (config.json + safetensors): T5 in and out, BERT and sentence encoders in.
+"""Hugging Face folders (config.json + safetensors): T5 and BERT in and out, sentence encoders in.
 
 Parameters are nested dicts of float32 NumPy arrays under T5X's names. Hugging Face stores matrices `[outputs, inputs]`,
 we `[inputs, outputs]`.
@@ -18,7 +18,7 @@ import numpy as np
 from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.interop.huggingface_names import Entry, bert_entries, t5_entries
-from gr_jax.interop.safetensors import TensorFolder, read_json
+from gr_jax.interop.safetensors import TensorFolder, read_json, write_tensors
 from gr_jax.models.bert import BertConfig
 from gr_jax.models.sentence_encoder import SentenceEncoder
 from gr_jax.models.t5 import T5Config
@@ -69,30 +69,9 @@ def save_t5(folder: str | os.PathLike, config: T5Config, params: Any) -> None:
     Raises:
       InputError: the parameters are not those of `EncoderDecoder(config)`.
     """
-    from safetensors.numpy import save
-
-    tensors = {}
-    for path, name, shape, transposed in t5_entries(config):
-        leaf: Any = params
-        for key in path:
-            if not hasattr(leaf, "keys") or key not in leaf:
-                raise InputError(
-                    f"the parameters have no {'/'.join(path)}",
-                    "Only a plain T5 (EncoderDecoder(config), one vocabulary, no query_residual) can be written.",
-                )
-            leaf = leaf[key]
-        array = np.asarray(leaf, np.float32)
-        array = np.ascontiguousarray(array.T if transposed else array)
-        if array.shape != shape:
-            raise InputError(
-                f"parameter {'/'.join(path)} has the wrong shape for this configuration",
-                "Give the configuration that the parameters were made with.",
-                value=array.shape,
-            )
-        tensors[name] = array
-    folder = pathlib.Path(folder)
-    storage.write_bytes(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
-    storage.write_json(folder / "config.json", _t5_config_json(config))
+    raw = _t5_config_json(config)
+    write_tensors(folder, t5_entries(config), params)
+    storage.write_json(pathlib.Path(folder) / "config.json", raw)
 
 
 def load_bert(folder: str | os.PathLike, **changes: Any) -> tuple[BertConfig, dict]:
@@ -113,6 +92,20 @@ def load_bert(folder: str | os.PathLike, **changes: Any) -> tuple[BertConfig, di
     raw = _read_config(folder, "BERT", ("bert",))
     config = dataclasses.replace(_bert_config(raw, folder / "config.json"), **changes)
     return config, _read(TensorFolder(folder), bert_entries(config))
+
+
+def save_bert(folder: str | os.PathLike, config: BertConfig, params: Any) -> None:
+    """Writes a BERT folder, without a pooler, that `transformers.BertModel.from_pretrained` loads.
+
+    Args:
+      folder: gets config.json and model.safetensors.
+      config, params: of a `TextEncoder`; other parameters beside `token_embedder` and `encoder` are left out.
+
+    Raises:
+      InputError: the parameters are not those of the configuration.
+    """
+    write_tensors(folder, bert_entries(config), params)
+    storage.write_json(pathlib.Path(folder) / "config.json", _bert_config_json(config))
 
 
 def find_minilm() -> pathlib.Path | None:
@@ -326,6 +319,25 @@ def _bert_config(raw: dict, file: pathlib.Path) -> BertConfig:
     if config.emb_dim % config.num_heads:
         raise InputError("hidden_size is not a multiple of num_attention_heads", "Copy the file again.", file=file)
     return config
+
+
+def _bert_config_json(config: BertConfig) -> dict:
+    return {
+        "architectures": ["BertModel"],
+        "model_type": "bert",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.emb_dim,
+        "num_attention_heads": config.num_heads,
+        "num_hidden_layers": config.num_encoder_layers,
+        "intermediate_size": config.mlp_dim,
+        "max_position_embeddings": config.max_positions,
+        "type_vocab_size": config.num_token_types,
+        "hidden_act": next(name for name, ours in _BERT_ACTIVATIONS.items() if ours == config.activation),
+        "hidden_dropout_prob": config.dropout_rate,
+        "attention_probs_dropout_prob": config.dropout_rate,
+        "layer_norm_eps": config.layer_norm_epsilon,
+        "pad_token_id": 0,
+    }
 
 
 def _read(tensors: TensorFolder, entries: Iterable[Entry]) -> dict:

@@ -1,4 +1,4 @@
-"""Reading safetensors folders: every tensor by name, or an error that says which file and tensor is at fault."""
+"""Safetensors folders: every tensor by name, or an error that says which file, tensor or parameter is at fault."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
+from gr_jax import storage
 from gr_jax.errors import InputError
+from gr_jax.interop.huggingface_names import Entry
 
 _AGAIN = "Download or copy the file again; it must be a safetensors file as `save_pretrained` writes it."
 
@@ -99,6 +102,37 @@ class TensorFolder:
             if not file.is_file():
                 raise InputError("a file that the index lists is missing", "Copy the folder again whole.", file=file)
         return files
+
+
+def write_tensors(folder: str | os.PathLike, entries: Iterable[Entry], params: Any) -> None:
+    """Writes parameters as the tensors that `entries` names, into `model.safetensors`.
+
+    Raises:
+      InputError: a parameter is absent or has another shape.
+    """
+    from safetensors.numpy import save
+
+    tensors = {}
+    for path, name, shape, transposed in entries:
+        leaf: Any = params
+        for key in path:
+            if not hasattr(leaf, "keys") or key not in leaf:
+                raise InputError(
+                    f"the parameters have no {'/'.join(path)}",
+                    "Give the configuration that they were made with; of an EncoderDecoder only a plain T5 (one "
+                    "vocabulary, no query_residual) can be written.",
+                )
+            leaf = leaf[key]
+        array = np.asarray(leaf, np.float32)
+        array = np.ascontiguousarray(array.T if transposed else array)
+        if array.shape != shape:
+            raise InputError(
+                f"parameter {'/'.join(path)} has the wrong shape for this configuration",
+                "Give the configuration that the parameters were made with.",
+                value=array.shape,
+            )
+        tensors[name] = array
+    storage.write_bytes(pathlib.Path(folder) / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
 def read_json(file: pathlib.Path) -> dict:

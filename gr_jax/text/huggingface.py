@@ -23,7 +23,7 @@ class HuggingFaceVocabulary:
     """A tokenizer of the `tokenizers` library.
 
     Truncation and padding that the file asks for are turned off: the lengths are the caller's. `prefix` and `suffix`
-    are what the file's own post-processor puts around a text.
+    are what the file's own post-processor puts around a text, `content` is the file itself.
 
     Args:
       tokenizer: a `tokenizer.json`, a folder that holds one, or its content.
@@ -48,7 +48,7 @@ class HuggingFaceVocabulary:
             self._tokenizer: Any = library.Tokenizer.from_str(tokenizer.decode("utf-8"))
         except Exception as error:  # the binding raises bare Exception
             raise InputError(f"not a tokenizer: {error}", "Name a tokenizer.json.", file=file) from error
-        self._content = tokenizer
+        self.content = tokenizer
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.size: int = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -62,7 +62,7 @@ class HuggingFaceVocabulary:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return vocabulary.fingerprint("huggingface", self._content)
+        return vocabulary.fingerprint("huggingface", self.content)
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(_valid(text), add_special_tokens=False).ids
@@ -75,8 +75,12 @@ class HuggingFaceVocabulary:
         kept = vocabulary.until_eos(ids, self.eos_id)
         return self._tokenizer.decode([token for token in kept if 0 <= token < self.size], skip_special_tokens=True)
 
+    def token(self, number: int) -> str:
+        """What an id stands for, special tokens included."""
+        return self._tokenizer.id_to_token(number)
+
     def save(self, folder: str | os.PathLike) -> None:
-        vocabulary.save(folder, self, {"type": "huggingface"}, {self.FILE: self._content})
+        vocabulary.save(folder, self, {"type": "huggingface"}, {self.FILE: self.content})
 
     def _special(self, names: Sequence[Any], what: str, file: pathlib.Path | None) -> int:
         for name in names:

@@ -21,6 +21,7 @@ from gr_jax.training.order import make_order
 from gr_jax.training.token_store import Ragged, TokenStore
 
 _READ_AHEAD = 256  # places of which the rows are looked up at once
+_PATIENCE = 4  # batches of queries with the same answers that may wait
 _HASHED = 1 << 22  # tokens that are hashed at once
 
 
@@ -278,7 +279,7 @@ class _ContrastiveIterator(grain.DatasetIterator):
         while len(chosen) < size:
             if waiting:
                 place = waiting.popleft()
-            elif position < len(self._batches.order) and len(passed) < size:
+            elif position < len(self._batches.order) and len(passed) < _PATIENCE * size:
                 place, position = position, position + 1
             else:
                 break

@@ -141,6 +141,12 @@ def train(
             "Choose a batch size that is a multiple of both.",
             value=rows,
         )
+    if microbatches > 1 and len({shape[0] for shape in input_shapes.values()}) > 1:
+        raise InputError(
+            "the rows of these batches belong together and cannot be split into microbatches",
+            "Use microbatches=1; a contrastive model computes its batch in parts by its `chunks`.",
+            value=microbatches,
+        )
     trainer = Trainer.create(model, optimizer, mesh, input_shapes, shard_over_data=shard_over_data)
     settings = {
         "batches": getattr(batches, "settings", None),

@@ -1,7 +1,6 @@
 """Negatives that are mined again during training, by the model that is being trained (ANCE, Xiong et al. 2021).
 
-The table of refresh r is used from step r · every on. Who mines it writes it to `path(step)`; training may go on
-meanwhile, and waits only where the table is not there yet when its first batch is due. Since every table is a file of
+Who mines a table writes it to `path(step)`, and batches draw from it from that step on. Since every table is a file of
 its own, a run that was killed goes on with the tables that it had.
 """
 
@@ -9,13 +8,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-import time
+from collections.abc import Callable
 from typing import Any
 
 from gr_jax.errors import InputError
 from gr_jax.training.negatives import Negatives
-
-_LOOK_AGAIN = 0.2  # seconds
 
 
 class RefreshedNegatives:
@@ -25,17 +22,33 @@ class RefreshedNegatives:
       first: the table until the first refresh.
       folder: where the others are found.
       every: steps between refreshes.
-      wait: seconds that a batch waits for its table; 0 does not wait.
+      start: step of the first refresh, a multiple of `every`; None takes `every`. 2 · `every` lets training go on
+        while a table is mined: what is mined with the parameters of step s is used from s + `every` on.
+      ready: told the step of a table before it is read for the first time; may wait until it is there.
 
     Raises:
-      InputError: `every` is not positive.
+      InputError: `every` or `start` makes no sense.
     """
 
-    def __init__(self, first: Negatives, folder: str | os.PathLike, *, every: int, wait: float = 0.0):
-        if every < 1:
-            raise InputError("negatives are refreshed every so many steps", "Give a number above 0.", value=every)
-        self.first, self.folder, self.every, self._wait = first, pathlib.Path(folder), every, wait
-        self._loaded: dict[int, Negatives] = {0: first}
+    def __init__(
+        self,
+        first: Negatives,
+        folder: str | os.PathLike,
+        *,
+        every: int,
+        start: int | None = None,
+        ready: Callable[[int], None] | None = None,
+    ):
+        start = every if start is None else start
+        if every < 1 or start < 1 or start % every:
+            raise InputError(
+                "negatives are refreshed every so many steps, first at a multiple of that",
+                "Give every ≥ 1, and start = every or 2 · every.",
+                value=(every, start),
+            )
+        self.first, self.folder, self.every, self.start = first, pathlib.Path(folder), every, start
+        self._ready = ready
+        self._loaded: dict[int, Negatives] = {}
 
     def __len__(self) -> int:
         return len(self.first)
@@ -48,7 +61,7 @@ class RefreshedNegatives:
     @property
     def settings(self) -> Any:
         """What decides all tables, given the training run that mines them; JSON."""
-        return {"first": self.first.fingerprint, "every": self.every}
+        return {"first": self.first.fingerprint, "every": self.every, "start": self.start}
 
     def path(self, step: int) -> pathlib.Path:
         """Where the table lies that is used from this step on, a multiple of `every`."""
@@ -58,11 +71,15 @@ class RefreshedNegatives:
         """The table that the batch of this step draws from.
 
         Raises:
-          InputError: it is not there (any more, or after waiting), is damaged, or belongs to other queries.
+          InputError: it is not there, is damaged, or has another shape than the first one.
         """
+        if step < self.start:
+            return self.first
         due = step - step % self.every
         if due not in self._loaded:
-            table = self._load(self.path(due))
+            if self._ready is not None:
+                self._ready(due)
+            table = Negatives.load(self.path(due))
             if table.documents.shape != self.first.documents.shape:
                 raise InputError(
                     "refreshed negatives must have as many queries and columns as the first ones",
@@ -70,11 +87,5 @@ class RefreshedNegatives:
                     file=self.path(due),
                     value=table.documents.shape,
                 )
-            self._loaded = {0: self.first, due: table}  # reading ahead goes forwards, over one refresh at a time
+            self._loaded = {due: table}  # batches are made in order, so that one table at a time is enough
         return self._loaded[due]
-
-    def _load(self, path: pathlib.Path) -> Negatives:
-        end = time.monotonic() + self._wait
-        while not (path / "manifest.json").exists() and time.monotonic() < end:
-            time.sleep(_LOOK_AGAIN)
-        return Negatives.load(path)

@@ -182,7 +182,7 @@ def test_word_pieces_agree_with_the_library(word_piece):
     tokenizers = pytest.importorskip("tokenizers")
     assert (word_piece.size, word_piece.pad_id, word_piece.eos_id, word_piece.unk_id) == (12, 0, 3, 1)
     assert (word_piece.prefix, word_piece.suffix) == ((2,), (3,))
-    theirs = tokenizers.Tokenizer.from_str(word_piece._content.decode())
+    theirs = tokenizers.Tokenizer.from_str(word_piece.content.decode())
     theirs.no_truncation()
     theirs.no_padding()
     for line in (*LINES, "the fox jumps over a mesh?"):
@@ -203,7 +203,7 @@ def test_a_t5_like_tokenizer_ends_texts():
 
 
 def test_a_tokenizer_without_special_tokens_is_refused(word_piece):
-    tokenizer = json.loads(word_piece._content)
+    tokenizer = json.loads(word_piece.content)
     tokenizer["added_tokens"] = []
     tokenizer["model"]["vocab"] = {"[UNK]": 0, "the": 1}
     tokenizer["post_processor"] = None
