@@ -319,7 +319,7 @@ def _check_clusters(clusters: Any, documents: int, num_clusters: int | None) -> 
             f"Give int[{documents}] or int[{documents}, m].",
             value=clusters.shape,
         )
-    clusters = clusters.reshape(documents, -1).astype(np.int64)
+    clusters = (clusters[:, None] if clusters.ndim == 1 else clusters).astype(np.int64)
     if clusters.size and (clusters.min() < -1 or clusters.max() >= (num_clusters or _MOST_CLUSTERS)):
         raise InputError(
             "no such cluster",

@@ -192,7 +192,7 @@ class MaxSimSearch:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Positions of the documents of a shard that may be found, ascending, and their scores [count, documents]."""
         end = min(shard + self._shard, self.num_documents)
-        if allowed is None:
+        if allowed is None or self.resident:
             documents = np.arange(shard, end)
         else:
             documents = shard + np.flatnonzero(allowed[:, shard:end].any(axis=0))

@@ -155,7 +155,7 @@ class TokenVectorsFile:
         def mapped(name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
             return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape)
 
-        self._vectors = mapped("vectors", precision, (total, dimension))
+        self._vectors = mapped("vectors", precision, (total, int(dimension)))
         self._tokens = mapped("tokens", "int32", (total,))
         self._scales = mapped("scales", "float32", (total,)) if precision == "int8" else None
 

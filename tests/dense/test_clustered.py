@@ -1,0 +1,273 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gr_jax.dense import ClusteredSearch, gathering
+from gr_jax.dense import tiles as tiles_lib
+from gr_jax.errors import InputError
+from tests.dense import brute_force
+from tests.dense.brute_force import assert_same, whole_numbers
+
+BACKENDS = ["numba", "xla"]
+DOCUMENTS, CLUSTERS, WIDTH = 1500, 23, 11
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    if request.param == "numba":
+        pytest.importorskip("numba")
+    return request.param
+
+
+def _setting(seed=0, several=1, queries=6, chosen=5):
+    """Vectors, the clusters of each document, queries, their clusters with −1 here and there."""
+    rng = np.random.default_rng(seed)
+    clusters = np.stack([rng.permutation(CLUSTERS)[:several] for _ in range(DOCUMENTS)])
+    clusters[clusters == 4] = 5  # 4 stays empty
+    for row in clusters:
+        for place in range(1, several):
+            if row[place] in row[:place] or rng.random() < 0.3:
+                row[place] = -1
+    picked = np.stack([rng.permutation(CLUSTERS)[:chosen] for _ in range(queries)])
+    picked[0, 1], picked[2] = -1, -1
+    return whole_numbers(rng, DOCUMENTS, WIDTH), clusters, whole_numbers(rng, queries, WIDTH), picked
+
+
+def _expected(vectors, clusters, queries, picked, k, keep=True, bonus=None, tanh=False):
+    """By a loop over the chosen clusters."""
+    products = (queries @ vectors.T).astype(np.float32)
+    products = np.tanh(products) if tanh else products
+    scores = np.full(products.shape, -np.inf, np.float32)
+    for b, row in enumerate(picked):
+        for j, cluster in enumerate(row):
+            inside = (clusters == cluster).any(axis=1) if cluster >= 0 else np.zeros(len(vectors), bool)
+            extra = np.float32(0) if bonus is None else bonus[b, j]
+            scores[b, inside] = np.maximum(scores[b], products[b] + extra)[inside]
+    return brute_force.search(queries, vectors, k, keep, np.where(keep, scores, -np.inf))
+
+
+@pytest.mark.parametrize("plan", [None, "tiles", "full"])
+@pytest.mark.parametrize("several", [1, 3])
+def test_only_documents_of_chosen_clusters_are_found(backend, several, plan):
+    vectors, clusters, queries, picked = _setting(several=several)
+    search = ClusteredSearch(vectors, clusters if several > 1 else clusters[:, 0], backend=backend)
+    for k in (1, 40, 1600):
+        found = search.search_clusters(queries, picked, k, plan=plan)
+        assert_same(found, _expected(vectors, clusters, queries, picked, k))
+
+
+def test_cluster_scores_are_added_and_a_document_of_two_gets_the_better(backend):
+    vectors, clusters, queries, picked = _setting(several=2)
+    bonus = np.random.default_rng(5).integers(-4, 5, picked.shape).astype(np.float32)
+    search = ClusteredSearch(vectors, clusters, backend=backend)
+    found = search.search_clusters(queries, picked, 30, cluster_scores=bonus)
+    assert_same(found, _expected(vectors, clusters, queries, picked, 30, bonus=bonus))
+
+
+@pytest.mark.parametrize("plan", ["tiles", "full"])
+def test_tanh_of_the_product_plus_the_cluster_score(backend, plan):
+    vectors, clusters, queries, picked = _setting(seed=3)
+    vectors, queries = vectors / 7 + 0.01, queries / 3 + 0.02
+    bonus = np.random.default_rng(5).random(picked.shape).astype(np.float32)
+    search = ClusteredSearch(vectors, clusters, backend=backend)
+    found = search.search_clusters(queries, picked, 60, cluster_scores=bonus, similarity="tanh", plan=plan)
+    expected = _expected(vectors, clusters, queries, picked, 60, bonus=bonus, tanh=True)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
+    assert (found[0] == expected[0]).mean() > 0.98  # scores that differ in the last bit may change places
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_filters_and_removed_documents(backend, rows):
+    vectors, clusters, queries, picked = _setting(several=2)
+    rng = np.random.default_rng(1)
+    allowed = rng.random((rows, DOCUMENTS)) < 0.2
+    gone = rng.permutation(DOCUMENTS)[:300]
+    search = ClusteredSearch(vectors, clusters, backend=backend)
+    search.remove(gone)
+    keep = allowed.copy()
+    keep[:, gone] = False
+    found = search.search_clusters(queries, picked, 50, allowed=allowed if rows > 1 else allowed[0])
+    assert_same(found, _expected(vectors, clusters, queries, picked, 50, keep))
+
+
+@pytest.mark.parametrize("codes", ["row", "dimension"])
+@pytest.mark.parametrize("plan", ["tiles", "full"])
+def test_int8_codes_with_exact_scores(backend, codes, plan):
+    rng = np.random.default_rng(0)
+    _, clusters, _, picked = _setting(several=2)
+    vectors = (rng.standard_normal((DOCUMENTS, 32)) * rng.random(32) * 3).astype(np.float32)
+    queries = rng.standard_normal((6, 32)).astype(np.float32)
+    bonus = rng.random(picked.shape).astype(np.float32)
+    search = ClusteredSearch(vectors, clusters, codes=codes, backend=backend)
+    found = search.search_clusters(queries, picked, 50, cluster_scores=bonus, plan=plan)
+    expected = _expected(vectors, clusters, queries, picked, 50, bonus=bonus)
+    filled = expected[0][:, 0] >= 0
+    assert (found[0][filled, :, None] == expected[0][filled, None, :]).any(-1).mean() > 0.995
+    same = found[0] == expected[0]
+    np.testing.assert_allclose(found[1][same], expected[1][same], rtol=1e-5)
+    assert (found[0][~filled] == -1).all()
+
+
+@pytest.mark.parametrize("scale", ["row", "dimension"])
+def test_codes_round_to_the_nearest_step(scale):
+    rows = np.random.default_rng(0).standard_normal((100, 7)).astype(np.float32)
+    rows[3] = 0
+    codes = tiles_lib.encode(rows, scale, block=16)
+    decoded = codes.codes * codes.row_scales[:, None] * codes.dimension_scales
+    step = np.abs(rows).max(axis=1 if scale == "row" else 0, keepdims=True) / 127
+    assert (np.abs(decoded - rows) <= step / 2 + 1e-6).all()
+    assert np.abs(codes.codes).max() == 127
+
+
+def test_a_score_does_not_depend_on_the_batch(backend):
+    """Bit for bit where loops are compiled; to rounding in XLA, where another shape may sum in another order."""
+    rng = np.random.default_rng(0)
+    vectors, queries = rng.standard_normal((DOCUMENTS, 50)), rng.standard_normal((6, 50))
+    _, clusters, _, picked = _setting()
+    search = ClusteredSearch(vectors, clusters, backend=backend)
+    together = search.search_clusters(queries, picked, 20, plan="tiles")
+    alone = [search.search_clusters(queries[b : b + 1], picked[b : b + 1], 20, plan="tiles") for b in range(6)]
+    if backend == "numba":
+        np.testing.assert_array_equal(together[1], np.concatenate([scores for _, scores in alone]))
+    np.testing.assert_allclose(together[1], np.concatenate([scores for _, scores in alone]), rtol=1e-5)
+    np.testing.assert_array_equal(together[0], np.concatenate([positions for positions, _ in alone]))
+
+
+@settings(max_examples=12)
+@given(data=st.data())
+def test_any_sequence_of_adds_and_removes_is_a_rebuild(data):
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    vectors, clusters = whole_numbers(rng, 30, 4, 2), rng.integers(0, 5, 30)
+    search = ClusteredSearch(vectors, clusters, num_clusters=5, backend="numba")
+    live = np.ones(30, bool)
+    queries = whole_numbers(rng, 3, 4, 2)
+    for _ in range(data.draw(st.integers(1, 4))):
+        step = data.draw(st.sampled_from(["add", "remove", "search", "merge"]))
+        if step == "add":
+            count = data.draw(st.integers(0, 12))
+            more, where = whole_numbers(rng, count, 4, 2), rng.integers(0, 5, count)
+            search.add(more, where)
+            vectors, clusters = np.concatenate([vectors, more]), np.concatenate([clusters, where])
+            live = np.concatenate([live, np.ones(count, bool)])
+        elif step == "remove":
+            gone = rng.integers(0, len(vectors), data.draw(st.integers(0, 10)))
+            search.remove(gone)
+            live[gone] = False
+        elif step == "merge":
+            search._merge()
+        picked = np.stack([rng.permutation(5)[:3] for _ in range(3)])
+        keep = live & (rng.random((3, len(vectors))) < 0.7)
+        found = search.search_clusters(queries, picked, 10, allowed=keep & live)
+        assert search.num_documents == len(vectors)
+        assert_same(found, _expected(vectors, clusters[:, None], queries, picked, 10, keep))
+
+
+def test_a_new_document_goes_to_the_cluster_of_the_largest_product(backend):
+    vectors, clusters, queries, _ = _setting()
+    search = ClusteredSearch(vectors, clusters, backend=backend)
+    means = np.stack(
+        [vectors[clusters[:, 0] == c].mean(axis=0) if c != 4 else np.zeros(WIDTH) for c in range(CLUSTERS)]
+    )
+    products = queries @ means.T
+    products[:, 4] = -np.inf
+    nearest = products.argmax(axis=1)
+    np.testing.assert_array_equal(search.choose_clusters(queries, 1)[:, 0], nearest)
+    search.add(queries)
+    for b, cluster in enumerate(nearest):
+        only = np.zeros(search.num_documents, bool)
+        only[DOCUMENTS + b] = True
+        found = search.search_clusters(queries[b : b + 1], np.array([[cluster]]), 1, allowed=only)
+        assert found[0].tolist() == [[DOCUMENTS + b]]
+
+
+def test_search_looks_into_the_best_clusters(backend):
+    vectors, clusters, queries, _ = _setting()
+    search = ClusteredSearch(vectors, clusters, chosen=4, backend=backend)
+    picked = search.choose_clusters(queries)
+    assert picked.shape == (6, 4) and not (picked == 4).any()
+    assert_same(search.search(queries, 15), _expected(vectors, clusters, queries, picked, 15))
+    every = ClusteredSearch(vectors, clusters, chosen=CLUSTERS, backend=backend)
+    assert_same(every.search(queries, 15), brute_force.search(queries, vectors, 15))
+
+
+def test_clusters_are_made_where_none_are_given():
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((8, 16)) * 5
+    vectors = (centers[rng.integers(0, 8, 400)] + rng.standard_normal((400, 16))).astype(np.float32)
+    search = ClusteredSearch(vectors, num_clusters=8, chosen=2, backend="xla")
+    expected = brute_force.search(vectors[:20], vectors, 10)
+    assert (search.search(vectors[:20], 10)[0] == expected[0]).mean() > 0.9
+
+
+@pytest.mark.parametrize("codes", [None, "row"])
+def test_saved_and_loaded(backend, codes, tmp_path):
+    vectors, clusters, queries, picked = _setting(several=2)
+    search = ClusteredSearch(vectors[:1000], clusters[:1000], num_clusters=CLUSTERS, codes=codes, backend=backend)
+    search.add(vectors[1000:], clusters[1000:])
+    search.remove([3, 1400])
+    before = search.search_clusters(queries, picked, 20)
+    search.save(tmp_path / "search")
+    loaded = ClusteredSearch.load(tmp_path / "search", backend=backend)
+    assert loaded.num_documents == DOCUMENTS
+    for k in (5, 20):
+        assert_same(loaded.search_clusters(queries, picked, k), tuple(part[:, :k] for part in before))
+    assert loaded.nbytes < search.nbytes - 3 * vectors.nbytes / 4  # the rows stay on disk
+    loaded.add(vectors[:2], clusters[:2])
+    loaded.save(tmp_path / "search")
+    assert ClusteredSearch.load(tmp_path / "search", backend=backend).num_documents == DOCUMENTS + 2
+
+
+def test_is_faiss_on_the_same_clusters():
+    faiss, _ = pytest.importorskip("faiss"), pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    vectors, queries = rng.standard_normal((2000, 32), np.float32), rng.standard_normal((9, 32), np.float32)
+    quantizer = faiss.IndexFlatIP(32)
+    index = faiss.IndexIVFFlat(quantizer, 32, 20, faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors)
+    index.add(vectors)
+    index.nprobe = 6
+    nearness, picked = quantizer.search(queries, 6)
+    scores, positions = index.search_preassigned(queries, 50, picked, nearness)
+    _, clusters = quantizer.search(vectors, 1)
+    for backend in BACKENDS:
+        search = ClusteredSearch(vectors, clusters, num_clusters=20, backend=backend)
+        found = search.search_clusters(queries, picked, 50)
+        np.testing.assert_allclose(found[1], scores, rtol=1e-4, atol=1e-5)
+        assert (found[0] == positions).mean() > 0.99
+
+
+def test_the_full_product_is_taken_where_fewer_numbers_move():
+    assert gathering.choose_plan(128, 2000, 1_000_000) == "tiles"
+    assert gathering.choose_plan(128, 20_000, 1_000_000) == "full"
+    assert gathering.choose_plan(1, 999, 1000) == "tiles"
+
+
+_VECTORS, _OF = np.ones((4, 2), np.float32), np.array([0, 0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.search_clusters(np.ones((1, 2)), [[3]], 1), "no such cluster"),
+        (lambda s: s.search_clusters(np.ones((1, 2)), [[-2]], 1), "no such cluster"),
+        (lambda s: s.search_clusters(np.ones((1, 2)), [[1, 1]], 1), "twice"),
+        (lambda s: s.search_clusters(np.ones((2, 2)), [[1]], 1), "do not fit the queries"),
+        (lambda s: s.search_clusters(np.ones((1, 2)), [[1.0]], 1), "do not fit the queries"),
+        (lambda s: s.search_clusters(np.ones((1, 2)), [[1]], 1, cluster_scores=[[1.0, 2.0]]), "scores"),
+        (lambda s: s.search_clusters(np.ones((1, 2)), [[1]], 1, cluster_scores=[[np.nan]]), "scores"),
+        (lambda s: s.search_clusters(np.ones((1, 2)), [[1]], 1, similarity="cosine"), "similarity"),
+        (lambda s: s.add(np.ones((1, 2)), [7]), "no such cluster"),
+        (lambda s: s.remove([4]), "no such document"),
+        (lambda s: ClusteredSearch(_VECTORS, [0, 1]), "do not fit the vectors"),
+        (lambda s: ClusteredSearch(_VECTORS, [[0, 0]] * 4), "twice"),
+        (lambda s: ClusteredSearch(_VECTORS, _OF, num_clusters=2), "no such cluster"),
+        (lambda s: ClusteredSearch(_VECTORS, _OF, codes="column"), "unknown scale"),
+        (lambda s: ClusteredSearch(_VECTORS, _OF, backend="cuda"), "unknown backend"),
+        (lambda s: ClusteredSearch(_VECTORS, _OF, chosen=0), "chosen ≥ 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call(ClusteredSearch(_VECTORS, _OF, backend="xla"))
