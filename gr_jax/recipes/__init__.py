@@ -4,6 +4,12 @@ searcher = recipes.dsi("my_beir_folder", "runs/mine")
 searcher.search("a question", k=5)
 """
 
+from gr_jax.recipes.dense import dpr as dpr
+from gr_jax.recipes.dense_settings import ContrastiveTraining as ContrastiveTraining
+from gr_jax.recipes.dense_settings import Encoders as Encoders
+from gr_jax.recipes.dense_settings import Lexical as Lexical
+from gr_jax.recipes.dense_settings import Mining as Mining
+from gr_jax.recipes.dense_settings import Search as Search
 from gr_jax.recipes.dsi import dsi as dsi
 from gr_jax.recipes.run import run as run
 from gr_jax.recipes.settings import Decoding as Decoding

@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 import gin
 
-from gr_jax import corpus as corpus_lib
-from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.recipes import documents, examples, learning, results
+from gr_jax.recipes.running import run_stages
 from gr_jax.recipes.settings import Decoding, Identifiers, Network, PseudoQueries, Training, Vectors
-from gr_jax.recipes.sources import BeirFolder, Source
-from gr_jax.recipes.stages import Runner, Stage
-from gr_jax.retrievers import Searcher, index
+from gr_jax.recipes.sources import Source
+from gr_jax.recipes.stages import Stage
+from gr_jax.retrievers import Searcher
 
 
 def dsi_stages(
@@ -50,7 +49,7 @@ def dsi_stages(
     model = learning.model_stage(corpus, embedded, docids, vocabulary, rows, network, training, decoding)
     built = learning.index_stage(corpus, docids, vocabulary, model, decoding)
     provenance = {
-        "pseudo_queries": ", ".join(f"{count} {kind}" for kind, count in pseudo_queries.kinds.items()) or "none",
+        "pseudo_queries": pseudo_queries.summary(),
         "normalizer": decoding.normalize,
         "seeds": sorted({identifiers.seed, pseudo_queries.seed, training.seed}),
     }
@@ -95,33 +94,20 @@ def dsi(
     Raises:
       InputError: bad documents or settings, named with what would be right.
     """
-    stages = dsi_stages(
-        BeirFolder(os.fspath(source)) if isinstance(source, str | os.PathLike) else source,
-        name=name,
-        vectors=vectors or Vectors(),
-        identifiers=identifiers or Identifiers(),
-        pseudo_queries=pseudo_queries or PseudoQueries(),
-        network=network or Network(),
-        training=training or Training(),
-        decoding=decoding or Decoding(),
+    return run_stages(
+        source,
+        lambda found: dsi_stages(
+            found,
+            name=name,
+            vectors=vectors or Vectors(),
+            identifiers=identifiers or Identifiers(),
+            pseudo_queries=pseudo_queries or PseudoQueries(),
+            network=network or Network(),
+            training=training or Training(),
+            decoding=decoding or Decoding(),
+        ),
+        model_dir,
+        shared_dir=shared_dir,
+        until=until,
+        say=say,
     )
-    names = [stage.name for stage in stages]
-    if until is not None and until not in names:
-        raise InputError("no such stage", f"Name one of: {', '.join(names)}.", value=until)
-    runner = Runner(model_dir, shared_dir=shared_dir, gin=gin.config_str(), say=say)
-    corpus_folder = runner.run(stages[:1])["corpus"]
-    dataset = documents.load_dataset(corpus_folder)
-    say(dataset.summary())
-    _say_what_is_missing(dataset, say)
-    wanted = stages if until is None else stages[: names.index(until) + 1]
-    runner.run(wanted[1:], corpus=dataset.corpus.fingerprint)
-    runner.say_what_is_stale(stages[len(wanted) :])
-    storage.write_text(runner.model_dir / "config.gin", gin.config_str())
-    return index.load(runner.model_dir / "index") if "index" in [stage.name for stage in wanted] else None
-
-
-def _say_what_is_missing(dataset: corpus_lib.Dataset, say: Callable[[str], None]) -> None:
-    if not len(dataset.qrels.get("train", ())):
-        say("! There are no training queries: training on pseudo-queries alone.")
-    if not len(dataset.qrels.get("dev", ())):
-        say("! There is no dev split: nothing is measured during training, the last parameters are kept.")

@@ -8,7 +8,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from gr_jax import evaluation, models, retrievers, storage
 from gr_jax.errors import InputWarning
 from gr_jax.models import network_folder
 from gr_jax.recipes import documents, examples, networks
+from gr_jax.recipes.dense_settings import ContrastiveTraining
 from gr_jax.recipes.settings import Decoding, Network
 from gr_jax.recipes.settings import Training as TrainingSettings
 from gr_jax.recipes.stages import Stage, Workplace
-from gr_jax.retrievers import index
+from gr_jax.retrievers import Retriever, index
 from gr_jax.retrievers.generative import GenerativeRetriever
 
 # Not through gr_jax.training, which loads lazily: gin must know every configurable before it reads a file.
@@ -108,7 +109,7 @@ def model_stage(
             model,
             batches,
             steps=settings.steps,
-            optimizer=_optimizer(settings, multipliers),
+            optimizer=make_optimizer(settings, multipliers),
             model_dir=place.work,
             mesh=None if tuple(settings.mesh) == (0, 1) else make_mesh(*settings.mesh),
             seed=settings.seed,
@@ -150,25 +151,58 @@ def seconds_of_earlier_starts(work: pathlib.Path) -> float:
     return sum(start["end"] - start["start"] for start in starts)
 
 
-class DevEvaluation:
-    """Retrieval on dev during training: the real measures, on a fixed sample of queries."""
+class Retrainable(Protocol):
+    """A retriever around any parameters of its network."""
 
-    def __init__(self, retriever: GenerativeRetriever, dataset: corpus_lib.Dataset, most: int):
-        self._retriever, self._corpus = retriever, dataset.corpus
-        qrels = dataset.split("dev")
-        ids: Sequence[str] = list(qrels)
-        if len(ids) > most:
-            ids = [ids[i] for i in np.sort(np.random.default_rng(0).choice(len(ids), most, replace=False))]
-        self._queries = dataset.queries.select(ids)
-        self._qrels = {query_id: qrels[query_id] for query_id in ids}
+    def with_parameters(self, params: Any) -> Retriever: ...
+
+
+class DevEvaluation:
+    """Retrieval on dev during training: the real measures, on a fixed sample of queries.
+
+    Args:
+      retriever: gets the parameters of each moment.
+      dataset: of the queries.
+      most: queries of each split.
+      splits: name → judgements; None is the dev split.
+      corpus: what the retriever answers from, where it is not all documents.
+    """
+
+    def __init__(
+        self,
+        retriever: Retrainable,
+        dataset: corpus_lib.Dataset,
+        most: int,
+        *,
+        splits: Mapping[str, corpus_lib.Qrels] | None = None,
+        corpus: corpus_lib.Corpus | None = None,
+    ):
+        self._retriever, self._corpus = retriever, dataset.corpus if corpus is None else corpus
+        self._splits = []
+        for name, qrels in (splits or {"dev": dataset.split("dev")}).items():
+            sampled = sample_queries(qrels, most)
+            self._splits.append((name, dataset.queries.select(list(sampled)), sampled))
 
     def __call__(self, params: Mapping[str, Any], step: int) -> dict[str, float]:
         del step
         retriever = self._retriever.with_parameters(params)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InputWarning)  # of long queries; once per batch and evaluation is too often
-            run = retrievers.retrieve_run(retriever, self._queries, self._corpus, k=10)
-        return {f"dev/{name}": value for name, value in evaluation.evaluate(run, self._qrels, DEV_MEASURES).items()}
+        values: dict[str, float] = {}
+        for split, queries, qrels in self._splits:
+            with warnings.catch_warnings():
+                # Of long queries; once per batch and evaluation is too often.
+                warnings.simplefilter("ignore", InputWarning)
+                run = retrievers.retrieve_run(retriever, queries, self._corpus, k=10)
+            measured = evaluation.evaluate(run, qrels, DEV_MEASURES)
+            values |= {f"{split}/{name}": value for name, value in measured.items()}
+        return values
+
+
+def sample_queries(qrels: corpus_lib.Qrels, most: int) -> dict[str, Mapping[str, int]]:
+    """The judgements of `most` queries, always the same, in their order."""
+    ids: Sequence[str] = list(qrels)
+    if len(ids) > most:
+        ids = [ids[i] for i in np.sort(np.random.default_rng(0).choice(len(ids), most, replace=False))]
+    return {query_id: qrels[query_id] for query_id in ids}
 
 
 def index_stage(corpus: Stage, docids: Stage, vocabulary: Stage, model: Stage, decoding: Decoding) -> Stage:
@@ -194,7 +228,8 @@ def index_stage(corpus: Stage, docids: Stage, vocabulary: Stage, model: Stage, d
     return Stage("index", decoding.as_config(), (corpus, docids, vocabulary, model), make)
 
 
-def _optimizer(settings: TrainingSettings, multipliers: Mapping[str, float]) -> Optimizer:
+def make_optimizer(settings: TrainingSettings | ContrastiveTraining, multipliers: Mapping[str, float]) -> Optimizer:
+    """The optimiser that the settings name; it warms up for half the steps at most."""
     decay = settings.schedule
     schedule = Schedule(
         settings.learning_rate,

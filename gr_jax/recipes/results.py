@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,31 +50,61 @@ def results_stage(
             **provenance,
         )
         report = evaluation.Report(f"{name} on {dataset.name}", about, baseline="BM25")
-        values: dict[str, dict[str, dict[str, float]]] = {}
-        for split in splits:
-            queries, qrels = dataset.split_queries(split), dataset.split(split)
-            for system, retriever in (("BM25", bm25), (name, searcher.retriever)):
-                run = retrievers.retrieve_run(retriever, queries, dataset.corpus, k=DEPTH, progress=True)
-                run.save(place.folder / "runs" / f"{system}.{split}.trec", tag=system)
-                measured = evaluation.evaluate(run, qrels, MEASURES)
-                report.add(system, split, measured)
-                values.setdefault(split, {})[system] = dict(measured)
+        judge(place, report, dataset, {"BM25": bm25, name: searcher.retriever})
         curves = place.inputs["model"] / "metrics.jsonl"
         if curves.stat().st_size:  # an untrained network, or a few steps, leave nothing to draw
             report.add_training(name, curves)
         if splits:
             _look_inside(report, name, dataset, splits[-1], searcher, documents.load_docids(place.inputs["docids"]))
-        report.save(place.folder)
-        storage.write_json(place.folder / "metrics.json", values)
-        dataset.queries.save(place.folder / "queries.jsonl")
-        for split in splits:
-            dataset.split(split).save(place.folder / "qrels" / f"{split}.tsv")
-        evaluation.print_table(report)
-        if not splits:
-            print("There are no judged queries: nothing can be measured. Ask the index itself, as shown below.")
+        finish(place, report, dataset)
 
     settings = {"name": name, "measures": list(MEASURES), "depth": DEPTH, "provenance": provenance}
     return Stage("results", settings, (corpus, docids, model, built), make)
+
+
+def judge(
+    place: Workplace,
+    report: evaluation.Report,
+    dataset: corpus_lib.Dataset,
+    systems: Mapping[str, retrievers.Retriever],
+) -> dict[str, dict[str, evaluation.Evaluation]]:
+    """Answers every judged split with every system; writes runs and metrics.json; returns split → system → measures."""
+    values: dict[str, dict[str, evaluation.Evaluation]] = {}
+    for split in judged_splits(dataset):
+        queries, qrels = dataset.split_queries(split), dataset.split(split)
+        for system, retriever in systems.items():
+            run = retrievers.retrieve_run(retriever, queries, dataset.corpus, k=DEPTH, progress=True)
+            run.save(place.folder / "runs" / f"{system}.{split}.trec", tag=system)
+            measured = evaluation.evaluate(run, qrels, MEASURES)
+            report.add(system, split, measured)
+            values.setdefault(split, {})[system] = measured
+    storage.write_json(
+        place.folder / "metrics.json",
+        {split: {system: dict(measured) for system, measured in rows.items()} for split, rows in values.items()},
+    )
+    return values
+
+
+def finish(place: Workplace, report: evaluation.Report, dataset: corpus_lib.Dataset) -> None:
+    """Writes the report and what its commands need, and prints its table."""
+    report.save(place.folder)
+    dataset.queries.save(place.folder / "queries.jsonl")
+    splits = judged_splits(dataset)
+    for split in splits:
+        dataset.split(split).save(place.folder / "qrels" / f"{split}.tsv")
+    evaluation.print_table(report)
+    if not splits:
+        print("There are no judged queries: nothing can be measured. Ask the index itself, as shown below.")
+
+
+def add_examples(
+    report: evaluation.Report, name: str, dataset: corpus_lib.Dataset, split: str, searcher: retrievers.Searcher
+) -> None:
+    """Adds example searches."""
+    queries, qrels = dataset.split_queries(split), dataset.split(split)
+    for query_id, question in list(zip(queries.ids, queries.texts, strict=True))[:NUM_EXAMPLES]:
+        right = {doc_id for doc_id, grade in qrels[query_id].items() if grade > 0}
+        report.add_example(question, searcher.search(question, 5), relevant=right, system=name)
 
 
 def _duplicate_rule(docids: Docids) -> str:
@@ -96,10 +126,8 @@ def _look_inside(
     docids: Docids,
 ) -> None:
     """Adds example searches, and at which depth the right docids were lost."""
+    add_examples(report, name, dataset, split, searcher)
     queries, qrels = dataset.split_queries(split), dataset.split(split)
-    for query_id, question in list(zip(queries.ids, queries.texts, strict=True))[:NUM_EXAMPLES]:
-        right = {doc_id for doc_id, grade in qrels[query_id].items() if grade > 0}
-        report.add_example(question, searcher.search(question, 5), relevant=right, system=name)
     if isinstance(searcher.retriever, GenerativeRetriever):
         sample = queries.select(queries.ids[:200])
         gold = [

@@ -31,12 +31,12 @@ class Settings:
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
 
-def _one_of(name: str, value: str, *choices: str) -> None:
+def one_of(name: str, value: str, *choices: str) -> None:
     if value not in choices:
         raise InputError(f"{name} is not a known choice", f"Choose one of: {', '.join(choices)}.", value=value)
 
 
-def _at_least(lowest: int, **values: int) -> None:
+def at_least(lowest: int, **values: int) -> None:
     """What cannot work is said before the minutes that the stages before it take."""
     for name, value in values.items():
         if value < lowest:
@@ -63,7 +63,7 @@ class Vectors(Settings):
     most_sentences: int = 12
 
     def __post_init__(self):
-        _one_of("Vectors.passages", self.passages, "document", "sentences")
+        one_of("Vectors.passages", self.passages, "document", "sentences")
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -95,10 +95,10 @@ class Identifiers(Settings):
     title_tokens: int = 24
 
     def __post_init__(self):
-        _one_of("Identifiers.scheme", self.scheme, *SCHEMES)
-        _one_of("Identifiers.tokens", self.tokens, "position", "node")
-        _one_of("Identifiers.duplicates", self.duplicates, "number", "share")
-        _at_least(1, codebooks=self.codebooks, bits=self.bits, title_tokens=self.title_tokens)
+        one_of("Identifiers.scheme", self.scheme, *SCHEMES)
+        one_of("Identifiers.tokens", self.tokens, "position", "node")
+        one_of("Identifiers.duplicates", self.duplicates, "number", "share")
+        at_least(1, codebooks=self.codebooks, bits=self.bits, title_tokens=self.title_tokens)
 
     def of_scheme(self) -> dict[str, Any]:
         """What the chosen scheme reads, as JSON values."""
@@ -129,6 +129,10 @@ class PseudoQueries(Settings):
         default_factory=lambda: {"title": 1, "sentence": 6, "span": 6, "cloze": 12}
     )
     seed: int = 0
+
+    def summary(self) -> str:
+        """How many of which kind, for reports."""
+        return ", ".join(f"{count} {kind}" for kind, count in self.kinds.items()) or "none"
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -165,9 +169,9 @@ class Network(Settings):
     cluster_temperature: float = 1.0
 
     def __post_init__(self):
-        _one_of("Network.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
-        _one_of("Network.outputs", self.outputs, "random", "centroid")
-        _at_least(1, width=self.width, heads=self.heads, decoder_layers=self.decoder_layers, mlp_width=self.mlp_width)
+        one_of("Network.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
+        one_of("Network.outputs", self.outputs, "random", "centroid")
+        at_least(1, width=self.width, heads=self.heads, decoder_layers=self.decoder_layers, mlp_width=self.mlp_width)
         if self.width % self.heads:
             raise InputError(
                 "Network.width is not a multiple of Network.heads",
@@ -232,17 +236,17 @@ class Training(Settings):
     seed: int = 0
 
     def __post_init__(self):
-        _one_of("Training.optimizer", self.optimizer, "adamw", "adafactor")
-        _one_of("Training.normalize", self.normalize, "vocabulary", "level")
-        _one_of("Training.schedule", self.schedule, "constant", "linear", "rsqrt")
+        one_of("Training.optimizer", self.optimizer, "adamw", "adafactor")
+        one_of("Training.normalize", self.normalize, "vocabulary", "level")
+        one_of("Training.schedule", self.schedule, "constant", "linear", "rsqrt")
         if not set(self.rates) <= set(SOURCES) or not any(self.rates.values()) or min(self.rates.values()) < 0:
             raise InputError(
                 "Training.rates are not shares of kinds of examples",
                 f"Give numbers of 0 or more for {', '.join(SOURCES)}, not all 0.",
                 value=dict(self.rates),
             )
-        _at_least(0, steps=self.steps, warmup_steps=self.warmup_steps)
-        _at_least(1, batch_size=self.batch_size, microbatches=self.microbatches)
+        at_least(0, steps=self.steps, warmup_steps=self.warmup_steps)
+        at_least(1, batch_size=self.batch_size, microbatches=self.microbatches)
         if self.schedule == "linear" and 0 < self.steps <= self.warmup_steps:
             raise InputError(
                 f"Training.warmup_steps leaves none of the {self.steps} steps",
@@ -268,5 +272,5 @@ class Decoding(Settings):
     max_query_length: int = 64
 
     def __post_init__(self):
-        _one_of("Decoding.normalize", self.normalize, "vocabulary", "level", "constraint")
-        _at_least(1, beams=self.beams)
+        one_of("Decoding.normalize", self.normalize, "vocabulary", "level", "constraint")
+        at_least(1, beams=self.beams)

@@ -1,0 +1,165 @@
+"""The stage that trains a bi-encoder, with negatives from files or mined again while it trains."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gr_jax import corpus as corpus_lib
+from gr_jax import dense, models
+from gr_jax.recipes import documents, encoders, examples, mining
+from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
+from gr_jax.recipes.learning import DevEvaluation, make_optimizer, sample_queries, seconds_of_earlier_starts
+from gr_jax.recipes.refreshing import Refresher
+from gr_jax.recipes.stages import Stage, Workplace
+from gr_jax.retrievers.dense import DenseRetriever
+from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.training import negatives as tables
+from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
+from gr_jax.training.loop import EarlyStopping, train
+from gr_jax.training.partitioning import make_mesh
+
+
+def model_stage(
+    corpus: Stage,
+    vocabulary: Stage,
+    learning: Sequence[Stage],
+    settings: Encoders,
+    mined: Mining,
+    training: ContrastiveTraining,
+) -> Stage:
+    """Trains the encoders. Interrupted, it goes on from its latest checkpoint with the same result.
+
+    Args:
+      corpus, vocabulary: their stages.
+      learning: pseudo-queries, pairs and negatives; none where nothing is trained.
+      settings, mined, training: settings.
+    """
+
+    def make(place: Workplace) -> None:
+        before, started = seconds_of_earlier_starts(place.work), time.monotonic()
+        dataset = documents.load_dataset(place.inputs["corpus"])
+        words = examples.load_vocabulary(place.inputs["vocabulary"])
+        config, pretrained = encoders.make_encoders(settings, words.size)
+        params = encoders.initial_parameters(config, pretrained, training.seed)
+        encoder = encoders.text_encoder(settings, config, params, words, dataset.transform)
+        if training.steps:
+            multipliers = training.multipliers
+            if multipliers is None:
+                multipliers = encoders.learning_rate_multipliers(config, pretrained)
+            encoder = encoder.with_parameters(_train(place, encoder, dataset, multipliers))
+        encoder.save(place.folder / "encoder")
+        curves = place.work / "metrics.jsonl"
+        if curves.exists():
+            shutil.copy(curves, place.folder / "metrics.jsonl")
+        else:
+            (place.folder / "metrics.jsonl").write_text("")
+        place.meta["seconds"] = before + time.monotonic() - started
+
+    def _train(
+        place: Workplace, encoder: DenseEncoder, dataset: corpus_lib.Dataset, multipliers: Mapping[str, float]
+    ) -> Any:
+        queries, texts = mining.load_pairs(place.inputs["pairs"])
+        known = mining.load_negatives(place.inputs["negatives"], mined)
+        first = mining.mixed(known, mined)
+        if first is None:
+            first = tables.random_negatives(queries.targets, len(texts), mined.kept, seed=mined.seed)
+        refresher = None
+        if mined.refresh_every:
+            refresher = Refresher(
+                place.work / "negatives", first, mined.refresh_every, training.steps, _miner(place, encoder, known)
+            )
+        evaluate = _evaluation(place, encoder, dataset)
+        keep = training.keep_best if evaluate is not None else ""
+        source: NegativeSource = first if refresher is None else refresher.negatives
+        batches = ContrastiveBatches(
+            queries,
+            texts,
+            batch_size=training.batch_size,
+            negatives=source,
+            num_negatives=training.negatives,
+            query_lengths=settings.query_length,
+            document_lengths=settings.document_length,
+            rates=training.rates,
+            seed=training.seed,
+        )
+        result = train(
+            models.BiEncoderModel(models.BiEncoder(encoder.config), chunks=training.chunks),
+            batches,
+            steps=training.steps,
+            optimizer=make_optimizer(training, multipliers),
+            model_dir=place.work,
+            mesh=None if tuple(training.mesh) == (0, 1) else make_mesh(*training.mesh),
+            seed=training.seed,
+            initial_params=encoder.params,
+            evaluate=evaluate if refresher is None else refresher.before(evaluate),
+            eval_every=(training.evaluate_every if evaluate is not None else 0) or mined.refresh_every,
+            evaluate_first=bool(keep),
+            early_stopping=EarlyStopping(keep, training.patience) if keep else None,
+            checkpoint_every=training.checkpoint_every,
+            progress=True,
+        )
+        dev = [record for record in result.history if record["step"] == result.step]
+        place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev})
+        if refresher is not None:
+            place.meta["refreshes"] = refresher.used(result.last_step)
+        return result.params
+
+    def _miner(place: Workplace, encoder: DenseEncoder, known: Mapping[str, tables.Negatives]):
+        def mine(params: Mapping[str, Any]) -> tables.Negatives:
+            dataset, asked = mining.load_asked(place, training)
+            queries, _ = mining.load_pairs(place.inputs["pairs"])
+            found = mining.mine_with(encoder.with_parameters(params), dataset, asked.texts, queries.targets, mined)
+            table = mining.mixed({"ance": found, **known}, mined)
+            assert table is not None
+            return table
+
+        return mine
+
+    def _evaluation(place: Workplace, encoder: DenseEncoder, dataset: corpus_lib.Dataset) -> DevEvaluation | None:
+        held_out = json.loads((place.inputs["pairs"] / "held_out.json").read_text(encoding="utf-8"))
+        judged = {"dev": dataset.qrels.get("dev", {})}
+        if held_out:
+            train_split = dataset.split("train")
+            judged["dev_unseen"] = {query_id: train_split[query_id] for query_id in held_out}
+        if not training.dev_queries or not len(judged["dev"]):
+            return None
+        most = training.dev_queries
+        texts = searched_documents(dataset, [sample_queries(qrels, most) for qrels in judged.values()], training)
+        return DevEvaluation(Reencoded(encoder, texts), dataset, most, splits=judged, corpus=texts)
+
+    config: dict[str, Any] = {"encoders": settings.as_config() | documents.encoder_config(settings.encoder)}
+    config["training"] = training.as_config() if training.steps else {"steps": 0, "seed": training.seed}
+    if training.steps:
+        config["mining"] = {"shares": dict(mined.shares), "refresh_every": mined.refresh_every}
+    return Stage("model", config, (corpus, vocabulary, *learning), make)
+
+
+class Reencoded:
+    """Dense retrieval with any parameters: the documents are encoded anew."""
+
+    def __init__(self, encoder: DenseEncoder, corpus: corpus_lib.Corpus):
+        self._encoder, self._corpus = encoder, corpus
+
+    def with_parameters(self, params: Any) -> DenseRetriever:
+        """A retriever around these parameters, over all documents."""
+        encoder = self._encoder.with_parameters(params)
+        return DenseRetriever(encoder, dense.make_searcher("exact", encoder.encode(self._corpus.contents, "document")))
+
+
+def searched_documents(
+    dataset: corpus_lib.Dataset, judged: Sequence[Mapping[str, Mapping[str, int]]], training: ContrastiveTraining
+) -> corpus_lib.Corpus:
+    """What retrieval on dev searches: all documents, or the judged ones and a random sample of the others."""
+    corpus, most = dataset.corpus, training.dev_documents
+    if not most or most >= len(corpus):
+        return corpus
+    needed = {corpus.index_of(doc_id) for qrels in judged for relevant in qrels.values() for doc_id in relevant}
+    others = np.setdiff1d(np.arange(len(corpus)), sorted(needed))
+    added = np.random.default_rng(0).choice(others, max(0, most - len(needed)), replace=False)
+    return corpus.subset(sorted([*needed, *added.tolist()]))

@@ -1,0 +1,115 @@
+"""Dense retrieval from documents to a searchable index: DPR (Karpukhin et al. 2020) and ANCE (Xiong et al. 2021)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import gin
+
+from gr_jax.errors import InputError
+from gr_jax.recipes import contrastive, dense_index, documents, examples, mining
+from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining, Search
+from gr_jax.recipes.running import run_stages
+from gr_jax.recipes.settings import PseudoQueries, Vectors
+from gr_jax.recipes.sources import Source
+from gr_jax.recipes.stages import Stage
+from gr_jax.retrievers import Searcher
+
+
+def dpr_stages(
+    source: Source,
+    *,
+    name: str = "DPR",
+    encoders: Encoders,
+    pseudo_queries: PseudoQueries,
+    mined: Mining,
+    training: ContrastiveTraining,
+    search: Search,
+    lexical: Lexical,
+    vectors: Vectors,
+) -> list[Stage]:
+    """The stages of `dpr`, in order."""
+    if mined.refresh_every and training.evaluate_every and mined.refresh_every % training.evaluate_every:
+        raise InputError(
+            f"negatives are mined again at evaluations, which are every {training.evaluate_every} steps",
+            "Set Mining.refresh_every to a multiple of ContrastiveTraining.evaluate_every.",
+            value=mined.refresh_every,
+        )
+    corpus = documents.corpus_stage(source)
+    vocabulary = examples.vocabulary_stage(corpus, encoders)
+    bm25 = mining.bm25_stage(corpus, lexical)
+    learning: list[Stage] = []  # what only training reads
+    if training.steps:
+        made = documents.pseudo_queries_stage(corpus, pseudo_queries)
+        pairs = mining.examples_stage(corpus, made, vocabulary, encoders, training)
+        embedded = [documents.vectors_stage(corpus, vectors)] if "cluster" in mined.shares else []
+        wrong = mining.negatives_stage(corpus, made, vocabulary, pairs, bm25, embedded, encoders, mined, training)
+        learning = [made, pairs, *embedded, wrong]
+    model = contrastive.model_stage(corpus, vocabulary, learning, encoders, mined, training)
+    encoded = dense_index.embeddings_stage(corpus, model)
+    built = dense_index.index_stage(corpus, model, encoded, search)
+    hybrid = dense_index.hybrid_stage(corpus, bm25, built) if search.hybrid else None
+    provenance = {
+        "pseudo_queries": pseudo_queries.summary() if training.steps else "none: not trained",
+        "seeds": sorted({pseudo_queries.seed, mined.seed, training.seed}) if training.steps else [training.seed],
+    }
+    judged = dense_index.results_stage(name, corpus, bm25, built, model, hybrid, provenance=provenance)
+    return [corpus, vocabulary, bm25, *learning, model, encoded, built, *([hybrid] if hybrid else []), judged]
+
+
+@gin.configurable(module="gr_jax.recipes")
+def dpr(
+    source: Source | str | os.PathLike = gin.REQUIRED,
+    model_dir: str | os.PathLike = gin.REQUIRED,
+    *,
+    name: str = "DPR",
+    encoders: Encoders | None = None,
+    pseudo_queries: PseudoQueries | None = None,
+    mined: Mining | None = None,
+    training: ContrastiveTraining | None = None,
+    search: Search | None = None,
+    lexical: Lexical | None = None,
+    vectors: Vectors | None = None,
+    shared_dir: str | os.PathLike | None = None,
+    until: str | None = None,
+    say: Callable[[str], None] = print,
+) -> Searcher | None:
+    """Trains encoders of queries and documents by contrast, encodes the documents, builds and measures the index.
+
+    With `Mining.refresh_every` this is ANCE: negatives are mined again by the model while it trains.
+
+    Args:
+      source: a BEIR folder's path, or a `Source`.
+      model_dir: folder of this run; the index is `model_dir/index`.
+      name: of the system, in tables.
+      encoders, pseudo_queries, mined, training, search, lexical, vectors: settings; None takes the defaults (under gin:
+        what gin binds). `vectors` counts for negatives of the kind "cluster" only.
+      shared_dir: where stages that runs share are kept; by default `shared` beside `model_dir`.
+      until: the last stage to make; None makes all.
+      say: receives a line per stage.
+
+    Returns:
+      A searcher over the index; None where `until` ends before it.
+
+    Raises:
+      InputError: bad documents or settings, named with what would be right.
+    """
+    return run_stages(
+        source,
+        lambda found: dpr_stages(
+            found,
+            name=name,
+            encoders=encoders or Encoders(),
+            pseudo_queries=pseudo_queries or PseudoQueries(),
+            mined=mined or Mining(),
+            training=training or ContrastiveTraining(),
+            search=search or Search(),
+            lexical=lexical or Lexical(),
+            vectors=vectors or Vectors(),
+        ),
+        model_dir,
+        shared_dir=shared_dir,
+        until=until,
+        say=say,
+    )
