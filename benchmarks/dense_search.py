@@ -1,0 +1,217 @@
+"""Search over vectors beside faiss. `python -m benchmarks.dense_search`.
+
+Clustered search: the documents of the clusters chosen for each query, faiss' `search_preassigned` on the same clusters
+against `ClusteredSearch`, float32 rows (whose answers must be the same) and int8 codes with exact rescoring. Whole
+corpus: faiss' IVFFlat against `ScannSearch`, each at the least work that reaches the recall. 2 CPU threads each (on a
+larger machine: `taskset -c 0,1 python -m benchmarks.dense_search`). The sides take turns in one process; "times faster"
+is the median of the ratios of neighbouring turns.
+
+The vectors are drawn, no real ones: unit vectors, a Gaussian mixture of one component a cluster, queries documents with
+noise. About 15 minutes and 4 GB of memory on 2 cores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness
+from gr_jax.dense import ClusteredSearch, ScannSearch
+from gr_jax.dense.base import Found
+from gr_jax.errors import InputError
+
+BATCH, K, PAIRS = 128, 100, 15
+RECALL = 0.96
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """Documents, each with its cluster, and queries.
+
+    Attributes:
+      vectors: float32[documents, d], of unit length.
+      clusters: int32[documents], the component that each was drawn from.
+      centers: float32[clusters, d], of unit length.
+      queries: float32[batch, d].
+    """
+
+    vectors: np.ndarray
+    clusters: np.ndarray
+    centers: np.ndarray
+    queries: np.ndarray
+
+
+@functools.lru_cache(maxsize=1)
+def mixture(documents: int, width: int, clusters: int, spread: float, noise: float, batch: int = BATCH) -> Mixture:
+    """Draws documents around centres.
+
+    Args:
+      documents, width, clusters, batch: how many.
+      spread: length of what is added to a centre of length 1, in expectation.
+      noise: length of what is added to a document to make a query.
+    """
+    rng = np.random.default_rng(0)
+    centers = _unit(rng.standard_normal((clusters, width), np.float32))
+    of = rng.integers(0, clusters, documents).astype(np.int32)
+    vectors = np.empty((documents, width), np.float32)
+    for start in range(0, documents, 1 << 16):
+        part = slice(start, min(start + (1 << 16), documents))
+        drawn = rng.standard_normal((part.stop - part.start, width), np.float32)
+        vectors[part] = _unit(centers[of[part]] + spread / np.sqrt(width) * drawn)
+    queries = vectors[rng.choice(documents, batch, replace=False)]
+    queries = _unit(queries + noise / np.sqrt(width) * rng.standard_normal(queries.shape, np.float32))
+    return Mixture(vectors, of, centers, queries)
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def _faiss() -> Any:
+    """faiss with two threads.
+
+    Raises:
+      InputError: it is not installed, or this process does not have two cores.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores != 2:
+        raise InputError(
+            f"these rows are of 2 CPU threads, this process has {cores} cores",
+            "Run taskset -c 0,1 python -m benchmarks.dense_search.",
+        )
+    try:
+        import faiss
+    except ImportError as error:
+        raise InputError("the peer of these rows is the package faiss-cpu", "pip install faiss-cpu") from error
+    faiss.omp_set_num_threads(2)
+    return faiss
+
+
+def _pairs(theirs: Callable[[], Any], ours: Callable[[], Any], pairs: int) -> dict[str, float]:
+    """Medians over turns."""
+    theirs(), ours()  # compiled, caches warm
+    both = []
+    for _ in range(pairs):
+        start = time.perf_counter()
+        ours()
+        middle = time.perf_counter()
+        theirs()
+        both.append((middle - start, time.perf_counter() - middle))
+    return {
+        "times faster": statistics.median(peer / own for own, peer in both),
+        "queries/s": BATCH / statistics.median(own for own, _ in both),
+        "peer queries/s": BATCH / statistics.median(peer for _, peer in both),
+    }
+
+
+def _recall(found: np.ndarray, expected: np.ndarray) -> float:
+    """The share of the expected documents that were found."""
+    return float(np.mean([len(np.intersect1d(a, b)) / len(b) for a, b in zip(found, expected, strict=True)]))
+
+
+def _same(found: Found, expected: Found) -> float:
+    """The share of ranks with the same document; documents whose scores differ by rounding alone may change places."""
+    same = (found[0] == expected[0]) | (np.abs(found[1] - expected[1]) <= 1e-6)
+    return float(same.mean())
+
+
+def clustered(documents: int, width: int, clusters: int, chosen: int, codes: str | None, overfetch: float) -> dict:
+    """`search_preassigned` against `search_clusters`."""
+    faiss = _faiss()
+    data = mixture(documents, width, clusters, 1.0, 0.5)
+    products = data.queries @ data.centers.T  # --> [batch, clusters]
+    picked = np.argsort(-products, axis=1)[:, :chosen].astype(np.int32)
+    quantizer = faiss.IndexFlatIP(width)
+    quantizer.add(data.centers)
+    index = faiss.IndexIVFFlat(quantizer, width, clusters, faiss.METRIC_INNER_PRODUCT)
+    index.is_trained, index.nprobe = True, chosen
+    of = data.clusters.astype(np.int64)
+    index.add_core(documents, faiss.swig_ptr(data.vectors), None, faiss.swig_ptr(of))
+    preassigned = picked.astype(np.int64), np.take_along_axis(products, picked, 1)
+    search = ClusteredSearch(data.vectors, data.clusters, num_clusters=clusters, codes=codes, overfetch=overfetch)
+
+    def theirs():
+        scores, positions = index.search_preassigned(data.queries, K, *preassigned)
+        return positions, scores
+
+    def ours():
+        return search.search_clusters(data.queries, picked, K)
+
+    expected, found = theirs(), ours()
+    agreement = {"recall@100": _recall(found[0], expected[0])} if codes else {"same documents": _same(found, expected)}
+    return {**_pairs(theirs, ours, PAIRS), **agreement}
+
+
+def whole_corpus(documents: int, width: int, leaves: int, lists: int) -> dict[str, float]:
+    """IVFFlat against `ScannSearch`, each tuned to the recall on queries that are not those that are timed."""
+    faiss = _faiss()
+    data = mixture(documents, width, 20_000, 1.5, 1.0, batch=2 * BATCH)
+    tune, queries = data.queries[:BATCH], data.queries[BATCH:]
+    flat = faiss.IndexFlatIP(width)
+    flat.add(data.vectors)
+    exact = [flat.search(part, 10)[1] for part in (tune, queries)]
+    index = faiss.index_factory(width, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+    index.cp.niter = 10
+    index.train(data.vectors[:: max(1, documents // (40 * lists))])
+    index.add(data.vectors)
+    for probed in (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024):
+        index.nprobe = probed
+        if _recall(index.search(tune, 10)[1], exact[0]) >= RECALL + 0.005:
+            break
+    search = ScannSearch(data.vectors, leaves=leaves, recall=RECALL + 0.005, tune_queries=tune, threads=2)
+    found = {
+        "recall@10": _recall(search.search(queries, 10)[0], exact[1]),
+        "peer recall@10": _recall(index.search(queries, 10)[1], exact[1]),
+    }
+    return {**_pairs(lambda: index.search(queries, K), lambda: search.search(queries, K), PAIRS), **found}
+
+
+def rows() -> list[harness.Row]:
+    """The table."""
+    found = []
+    for documents, width, clusters, chosen in (
+        (1_000_000, 128, 5000, 10),
+        (1_000_000, 128, 5000, 100),
+        (200_000, 768, 2000, 10),
+        (200_000, 768, 2000, 100),
+    ):
+        for codes in (None, "row"):
+            config = {
+                "documents": documents, "width": width, "clusters": clusters, "chosen": chosen, "codes": codes,
+                "overfetch": 2.0,
+            }  # fmt: skip
+            floors = {"times faster": 1.5, "recall@100": 0.995} if codes else {"times faster": 1.0}
+            found.append(
+                harness.Row(
+                    name=f"{clusters} clusters, d={width}, {chosen} chosen, {'int8' if codes else 'float32'}",
+                    config={**config, "batch": BATCH, "k": K, "pairs": PAIRS, "data": "mixture 1.0 0.5"},
+                    measure=functools.partial(clustered, **config),
+                    at_least=floors if codes else {**floors, "same documents": 1.0},
+                    note="faiss search_preassigned",
+                    seeds=(0,),
+                )
+            )
+    config = {"documents": 1_000_000, "width": 128, "leaves": 2000, "lists": 4000}
+    found.append(
+        harness.Row(
+            name="whole corpus, 1M × 128, ScaNN",
+            config={**config, "batch": BATCH, "k": K, "pairs": PAIRS, "recall": RECALL, "data": "mixture 1.5 1.0"},
+            measure=functools.partial(whole_corpus, **config),
+            at_least={"times faster": 4.0, "recall@10": RECALL},
+            note="faiss IVFFlat",
+            seeds=(0,),
+        )
+    )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("dense_search", rows()))
