@@ -43,9 +43,9 @@ def dpr_stages(
     if training.steps:
         made = documents.pseudo_queries_stage(corpus, pseudo_queries)
         pairs = mining.examples_stage(corpus, made, vocabulary, encoders, training)
-        embedded = [documents.vectors_stage(corpus, vectors)] if "cluster" in mined.shares else []
+        embedded = documents.vectors_stage(corpus, vectors) if "cluster" in mined.shares else None
         wrong = mining.negatives_stage(corpus, made, vocabulary, pairs, bm25, embedded, encoders, mined, training)
-        learning = [made, pairs, *embedded, wrong]
+        learning = [made, pairs, *([embedded] if embedded is not None else []), wrong]
     model = contrastive.model_stage(corpus, vocabulary, learning, encoders, mined, training)
     encoded = dense_index.embeddings_stage(corpus, model)
     built = dense_index.index_stage(corpus, model, encoded, search)

@@ -131,7 +131,7 @@ def negatives_stage(
     vocabulary: Stage,
     pairs: Stage,
     bm25: Stage,
-    vectors: Sequence[Stage],
+    vectors: Stage | None,
     settings: Encoders,
     mining: Mining,
     training: ContrastiveTraining,
@@ -139,7 +139,7 @@ def negatives_stage(
     """A folder of `Negatives` for every kind that is known before training; rows are the rows of `pairs`' queries."""
     inputs = [corpus, made_queries, pairs]
     inputs += [bm25] * ("bm25" in mining.mined_before)
-    inputs += vectors
+    inputs += [vectors] if vectors is not None else []
     inputs += [vocabulary] * ("model" in mining.mined_before)
 
     def make(place: Workplace) -> None:
