@@ -168,8 +168,8 @@ def whole_corpus(documents: int, width: int, leaves: int, lists: int) -> dict[st
             break
     search = ScannSearch(data.vectors, leaves=leaves, recall=RECALL + 0.005, tune_queries=tune, threads=2)
     found = {
-        "recall@10": _recall(search.search(queries, 10)[0], exact[1]),
-        "peer recall@10": _recall(index.search(queries, 10)[1], exact[1]),
+        "recall@10": _recall(search.search(queries, K)[0][:, :10], exact[1]),
+        "peer recall@10": _recall(index.search(queries, K)[1][:, :10], exact[1]),
     }
     return {**_pairs(lambda: index.search(queries, K), lambda: search.search(queries, K), PAIRS), **found}
 
@@ -184,7 +184,7 @@ def rows() -> list[harness.Row]:
         (200_000, 768, 2000, 100),
     ):
         for codes in (None, "row"):
-            config = {
+            config: dict[str, Any] = {
                 "documents": documents, "width": width, "clusters": clusters, "chosen": chosen, "codes": codes,
                 "overfetch": 2.0,
             }  # fmt: skip

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,11 +28,12 @@ from gr_jax.dense.base import (
     nothing_found,
     optional,
 )
+from gr_jax.dense.scorers import ClusterScorers
 from gr_jax.dense.tiles import Tiles
 from gr_jax.errors import InputError
 
 KIND = "clustered_search"
-BACKENDS = ("numba", "xla")
+BACKENDS = ("numba", "xla", "scann")
 _MOST_CLUSTERS = 1 << 24
 _TAIL = 4096  # an added tail shorter than this is not worth sorting everything anew
 
@@ -51,7 +53,8 @@ class ClusteredSearch:
       codes: None, or "row" or "dimension": scores come from int8 codes with such scales, and `overfetch` · k candidates
         are scored again from the float32 rows.
       overfetch: see `codes`.
-      backend: "numba" (CPU), "xla", or "auto": numba where the default device is a CPU and numba is installed.
+      backend: "numba" (CPU), "xla", "scann" (CPU, a brute-force scorer of each cluster; without codes), or "auto":
+        numba where the default device is a CPU and numba is installed, else XLA.
       seed: of k-means.
 
     Raises:
@@ -87,10 +90,12 @@ class ClusteredSearch:
                 value=(settings["chosen"], settings["overfetch"]),
             )
         self.settings, self.backend = settings, _choose_backend(backend)
+        if self.backend == "scann" and settings["codes"] is not None:
+            raise InputError("ScaNN scores no int8 codes of ours", "Give codes=None, or another backend.")
         self._main, self._live = main, live
         self._tail: Tiles | None = None
         self._added: list[tuple[np.ndarray, np.ndarray]] = []  # vectors and clusters that are in no tiles yet
-        self._sent: dict[int, tuple[Tiles, gathering.DeviceTiles]] = {}
+        self._made: dict[int, tuple[Tiles, Any]] = {}
         self._means: tuple[Tiles, np.ndarray] | None = None
 
     @property
@@ -110,9 +115,10 @@ class ClusteredSearch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """Bytes in memory, the device's and ScaNN's copies included."""
         tiles = [t for t in (self._main, self._tail) if t is not None]
-        return sum(t.nbytes for t in tiles) + held(self._live, *(vectors for vectors, _ in self._added))
+        made = sum(laid_out.nbytes for _, laid_out in self._made.values())
+        return sum(t.nbytes for t in tiles) + made + held(self._live, *(vectors for vectors, _ in self._added))
 
     def search(self, queries: Float[np.ndarray, "batch d"], k: int, *, allowed: Allowed | None = None) -> Found:
         """See `VectorSearch.search`; looks into the `chosen` clusters whose means have the largest inner products."""
@@ -235,13 +241,23 @@ class ClusteredSearch:
         overfetch = self.settings["overfetch"]
         if self.backend == "numba":
             return kernels.search(tiles, *arguments, tanh=tanh, overfetch=overfetch)
-        return gathering.search(tiles, self._on_device(tiles), *arguments, tanh=tanh, overfetch=overfetch, plan=plan)
+        if self.backend == "scann":
+            return self._laid_out(tiles, ClusterScorers).search(*arguments, tanh=tanh)
+        return gathering.search(
+            tiles,
+            self._laid_out(tiles, gathering.DeviceTiles.send),
+            *arguments,
+            tanh=tanh,
+            overfetch=overfetch,
+            plan=plan,
+        )
 
-    def _on_device(self, tiles: Tiles) -> gathering.DeviceTiles:
-        if id(tiles) not in self._sent:
-            kept = {id(t): self._sent[id(t)] for t in self._all_tiles() if id(t) in self._sent}
-            self._sent = {**kept, id(tiles): (tiles, gathering.DeviceTiles.send(tiles))}
-        return self._sent[id(tiles)][1]
+    def _laid_out(self, tiles: Tiles, lay_out: Callable[[Tiles], Any]) -> Any:
+        """What the backend makes of tiles, made once and dropped with them."""
+        if id(tiles) not in self._made:
+            kept = {id(t): self._made[id(t)] for t in self._all_tiles() if id(t) in self._made}
+            self._made = {**kept, id(tiles): (tiles, lay_out(tiles))}
+        return self._made[id(tiles)][1]
 
     def _all_tiles(self) -> list[Tiles]:
         """The tiles of all documents, with what was added since the last search."""
@@ -306,8 +322,8 @@ def _choose_backend(name: str) -> str:
         return "numba" if on_cpu and importlib.util.find_spec("numba") else "xla"
     if name not in BACKENDS:
         raise InputError("unknown backend", f"Choose among auto, {', '.join(BACKENDS)}.", value=name)
-    if name == "numba":
-        optional("numba", "Clustered search by compiled loops")
+    if name != "xla":
+        optional(name, f"Clustered search by {name}")
     return name
 
 

@@ -52,6 +52,12 @@ class DeviceTiles:
     clusters: jax.Array
     entries: int
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        arrays = (self.rows, self.scales, self.documents, self.clusters)
+        return sum(array.nbytes for array in arrays if array is not None)
+
     @classmethod
     def send(cls, tiles: Tiles) -> DeviceTiles:
         """Copies tiles to the default device."""
@@ -116,7 +122,7 @@ def search(
     scores, entries = np.asarray(scores)[: len(clusters)], np.asarray(entries)[: len(clusters)]
     if tiles.codes is not None:
         scores = _rescore(tiles, entries, scores, queries, clusters, bonus, tanh)
-    return _best_of_entries(tiles, entries, scores, k)
+    return best_of_entries(tiles, entries, scores, k)
 
 
 def _rescore(tiles, entries, scores, queries, clusters, bonus, tanh) -> Float[np.ndarray, "batch candidates"]:
@@ -132,7 +138,7 @@ def _rescore(tiles, entries, scores, queries, clusters, bonus, tanh) -> Float[np
     return exact
 
 
-def _best_of_entries(tiles: Tiles, entries: np.ndarray, scores: np.ndarray, k: int) -> Found:
+def best_of_entries(tiles: Tiles, entries: np.ndarray, scores: np.ndarray, k: int) -> Found:
     """The k best documents of candidate entries; a document of several entries gets the best."""
     if not len(tiles.documents):
         return nothing_found(len(scores), k)

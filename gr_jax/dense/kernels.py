@@ -313,7 +313,11 @@ def _build(numba: Any) -> Kernels:
                         threshold = value[0]
                         bound = lower_bound(threshold, extra, tanh)
             at += size
-        keys[:count].sort()
+        if by_entry:  # candidates, whose order does not matter
+            if count > most:
+                keys[:count] = np.partition(keys[:count], most - 1)
+        else:
+            keys[:count].sort()
         write_best(keys, min(count, most), k, most == k, out[0], out[1])
 
     @plain(parallel=True)

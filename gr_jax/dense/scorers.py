@@ -1,0 +1,77 @@
+"""Scoring the chosen clusters of each query by ScaNN: one brute-force scorer a cluster, which is asked for all of the
+cluster's documents at once for every query that has chosen it.
+
+ScaNN takes no clusters of others and no filters, so this is what can be had of it inside clusters: exact, but a call a
+cluster. The compiled loops of `kernels` have neither that cost nor the copy of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gr_jax.dense.base import Found, optional
+from gr_jax.dense.gathering import best_of_entries
+from gr_jax.dense.tiles import Tiles
+
+_NAME = "scann.scann_ops.py.scann_ops_pybind"
+
+
+class ClusterScorers:
+    """ScaNN's scorers of the clusters of some tiles, each made when it is first needed."""
+
+    def __init__(self, tiles: Tiles):
+        self._tiles = tiles
+        self._scann = optional(_NAME, "Clustered search by ScaNN")
+        self._made: dict[int, Any] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of ScaNN's copies of the rows."""
+        sizes = np.diff(self._tiles.offsets)
+        return int(sum(sizes[c] for c in self._made)) * 4 * self._tiles.rows.shape[1]
+
+    def search(
+        self,
+        queries: np.ndarray,
+        clusters: np.ndarray,
+        bonus: np.ndarray,
+        k: int,
+        live: np.ndarray,
+        allowed: np.ndarray,
+        *,
+        tanh: bool,
+    ) -> Found:
+        """As `kernels.search`."""
+        offsets, documents = self._tiles.offsets, self._tiles.documents
+        lengths = np.where(clusters >= 0, np.diff(offsets)[clusters], 0)  # --> [batch, chosen]
+        starts = np.cumsum(lengths, axis=1) - lengths
+        width = int(lengths.sum(axis=1).max(initial=0))
+        scores = np.full((len(queries), width), -np.inf, np.float32)
+        entries = np.zeros((len(queries), width), np.int64)
+        chosen_by, places = np.nonzero(lengths)
+        order = np.argsort(clusters[chosen_by, places], kind="stable")
+        chosen_by, places = chosen_by[order], places[order]
+        named, firsts = np.unique(clusters[chosen_by, places], return_index=True)
+        for cluster, first, last in zip(named, firsts, [*firsts[1:], len(order)], strict=True):
+            found, products = self._score(int(cluster), queries[chosen_by[first:last]])
+            products = np.tanh(products) if tanh else products
+            for row, b, j in zip(range(len(found)), chosen_by[first:last], places[first:last], strict=True):
+                part = slice(starts[b, j], starts[b, j] + lengths[b, j])
+                entries[b, part] = offsets[cluster] + found[row]
+                scores[b, part] = products[row] + (bonus[b, j] if bonus.shape[1] else 0)
+        if width:
+            keep = live[documents[entries]]
+            if allowed.shape[1]:
+                keep &= np.take_along_axis(np.broadcast_to(allowed, (len(queries), len(live))), documents[entries], 1)
+            scores = np.where(keep, scores, -np.inf)
+        return best_of_entries(self._tiles, entries, scores, k)
+
+    def _score(self, cluster: int, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the cluster's documents inside it, and their scores; each [queries, size]."""
+        first, last = self._tiles.offsets[cluster : cluster + 2]
+        if cluster not in self._made:
+            rows = np.asarray(self._tiles.rows[first:last])
+            self._made[cluster] = self._scann.builder(rows, len(rows), "dot_product").score_brute_force().build()
+        return self._made[cluster].search_batched(np.ascontiguousarray(queries), int(last - first))
