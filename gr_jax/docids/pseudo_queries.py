@@ -28,6 +28,7 @@ from gr_jax.text.sentences import is_unspaced, split_sentences, word_spans
 from gr_jax.text.transforms import get_transform, split_identifiers
 
 STORE_KIND = "pseudo_queries"
+GENERATED = "generated"
 DEFAULT_KINDS: Mapping[str, int] = {"title": 1, "sentence": 4, "span": 4, "cloze": 8}
 
 # How long spans are, in words (in characters, twice that, where a script has no spaces).
@@ -92,6 +93,7 @@ def pseudo_queries(
     kinds: Mapping[str, int] = DEFAULT_KINDS,
     seed: int = 0,
     transform: str | None = None,
+    generated: PseudoQueries | None = None,
     progress: bool = False,
 ) -> PseudoQueries:
     """Makes queries from every document.
@@ -105,23 +107,29 @@ def pseudo_queries(
       title: the title, then the title without what stands in parentheses.
       cloze: a question to which a sentence holds the answer (`gr_jax.text.questions`); in texts that are not English
         the words around a gap.
+      generated: the first ones of the document in a table that was made before, by a trained generator of queries
+        (`gr_jax.recipes.bm25_doct5query`).
 
     Args:
       corpus: the documents.
       kinds: kind → how many for each document.
       seed: of the choice.
       transform: name of a transform of `gr_jax.text.TRANSFORMS` that each query goes through.
+      generated: where the kind "generated" comes from.
       progress: show a bar.
 
     Raises:
-      InputError: an unknown kind or transform, or a negative number.
+      InputError: an unknown kind or transform, a negative number, or generated queries that are not there or of
+        another corpus.
     """
     for kind, count in kinds.items():
-        if kind not in _MAKERS:
-            raise InputError("no such kind of pseudo-query", f"Choose among {', '.join(_MAKERS)}.", value=kind)
+        if kind not in (*_MAKERS, GENERATED):
+            known = ", ".join((*_MAKERS, GENERATED))
+            raise InputError("no such kind of pseudo-query", f"Choose among {known}.", value=kind)
         if not isinstance(count, int) or count < 0:
             raise InputError(f"not a number of {kind} pseudo-queries", "Give 0 or more.", value=count)
     change = get_transform(transform or "none")
+    table = _table(corpus, kinds, generated)
     texts = ColumnWriter()
     documents: list[int] = []
     of_kind: list[int] = []
@@ -129,7 +137,10 @@ def pseudo_queries(
         for index, document in enumerate(corpus):
             source = _Source(document)
             for number, (kind, count) in enumerate(kinds.items()):
-                for query in _distinct(_MAKERS[kind](source, _generator(seed, kind, document)), count):
+                candidates = (
+                    table(index) if kind == GENERATED else _MAKERS[kind](source, _generator(seed, kind, document))
+                )
+                for query in _distinct(candidates, count):
                     texts.append(change(query).encode("utf-8"))
                     documents.append(index)
                     of_kind.append(number)
@@ -170,6 +181,25 @@ class _Source:
         self.sentences = prose or sentences
         self.text = ("" if self.unspaced else " ").join(self.sentences)
         self.english = not self.unspaced and 10 * len(_ENGLISH.findall(self.text)) >= self.text.count(" ")
+
+
+def _table(corpus: Corpus, kinds: Mapping[str, int], generated: PseudoQueries | None) -> Callable[[int], Iterator[str]]:
+    """The queries of each document in a table that was made before."""
+    if generated is None and GENERATED in kinds:
+        raise InputError(
+            'queries of the kind "generated" are to be made from no table',
+            "Name the table that gr_jax.recipes.bm25_doct5query made (PseudoQueries.generated in a recipe).",
+        )
+    if generated is None:
+        return lambda index: iter(())
+    if generated.corpus != corpus.fingerprint:
+        raise InputError(
+            f"these queries were generated from the corpus {generated.corpus}, not from {corpus.fingerprint}",
+            "Generate queries from this corpus.",
+        )
+    starts = np.searchsorted(generated.documents, np.arange(len(corpus) + 1)).tolist()
+    texts = generated.texts
+    return lambda index: (texts[place] for place in range(starts[index], starts[index + 1]))
 
 
 def _generator(seed: int, kind: str, document: Document) -> random.Random:

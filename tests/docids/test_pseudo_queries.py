@@ -172,3 +172,23 @@ def test_questions_about_real_paragraphs_look_like_questions(shared_data):
         "what who when where which how why is are was were did does do has have had can could will would".split()
     )
     assert np.mean([opening in asking for opening in openings]) > 0.7
+
+
+def test_generated_queries_are_a_kind_like_others(tmp_path):
+    corpus = Corpus.from_documents([Document(f"d{i}", f"Title {i}", "Some text.") for i in range(3)])
+    texts, owners = ["what is zero?", "where is zero?", "what is two?"], np.array([0, 0, 2], np.int32)
+    table = PseudoQueries(texts, owners, np.zeros(3, np.int8), ("generated",), corpus.fingerprint)
+    table.save(tmp_path / "table")
+    for generated in (table, PseudoQueries.load(tmp_path / "table")):
+        made = pseudo_queries(corpus, kinds={"generated": 1, "title": 1}, generated=generated)
+        assert made.kind_names == ("generated", "title")
+        found = list(zip(made.documents.tolist(), made.kinds.tolist(), made.texts, strict=True))
+        assert found == [
+            (0, 0, "what is zero?"), (0, 1, "Title 0"), (1, 1, "Title 1"), (2, 0, "what is two?"), (2, 1, "Title 2"),
+        ]  # fmt: skip
+        assert list(pseudo_queries(corpus, kinds={"generated": 9}, generated=generated).texts) == texts
+    with pytest.raises(InputError, match="from no table"):
+        pseudo_queries(corpus, kinds={"generated": 1})
+    other = Corpus.from_documents([Document("d0", "", "Other text.")])
+    with pytest.raises(InputError, match="generated from the corpus"):
+        pseudo_queries(other, kinds={"generated": 1}, generated=table)
