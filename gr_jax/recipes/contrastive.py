@@ -24,6 +24,9 @@ from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSour
 from gr_jax.training.loop import EarlyStopping, train
 from gr_jax.training.partitioning import make_mesh
 
+# Batches whose queries are all shorter are padded to this only; each length is compiled.
+_QUERY_LENGTHS = (32,)
+
 
 def model_stage(
     corpus: Stage,
@@ -52,7 +55,8 @@ def model_stage(
             multipliers = training.multipliers
             if multipliers is None:
                 multipliers = encoders.learning_rate_multipliers(config, pretrained)
-            encoder = encoder.with_parameters(_train(place, encoder, dataset, multipliers))
+            taught = encoders.text_encoder(training.taught(settings), config, params, words, dataset.transform)
+            encoder = encoder.with_parameters(_train(place, taught, dataset, multipliers))
         encoder.save(place.folder / "encoder")
         curves = place.work / "metrics.jsonl"
         if curves.exists():
@@ -77,14 +81,15 @@ def model_stage(
         evaluate = _evaluation(place, encoder, dataset)
         keep = training.keep_best if evaluate is not None else ""
         source: NegativeSource = first if refresher is None else refresher.negatives
+        longest = encoder.lengths
         batches = ContrastiveBatches(
             queries,
             texts,
             batch_size=training.batch_size,
             negatives=source,
             num_negatives=training.negatives,
-            query_lengths=settings.query_length,
-            document_lengths=settings.document_length,
+            query_lengths=[*(length for length in _QUERY_LENGTHS if length < longest["query"]), longest["query"]],
+            document_lengths=longest["document"],
             rates=training.rates,
             seed=training.seed,
         )

@@ -42,12 +42,13 @@ def dpr_stages(
     learning: list[Stage] = []  # what only training reads
     if training.steps:
         made = documents.pseudo_queries_stage(corpus, pseudo_queries)
-        pairs = mining.examples_stage(corpus, made, vocabulary, encoders, training)
+        taught = training.taught(encoders)
+        pairs = mining.examples_stage(corpus, made, vocabulary, taught, training)
         embedded = documents.vectors_stage(corpus, vectors) if "cluster" in mined.shares else None
-        wrong = mining.negatives_stage(corpus, made, vocabulary, pairs, bm25, embedded, encoders, mined, training)
+        wrong = mining.negatives_stage(corpus, made, vocabulary, pairs, bm25, embedded, taught, mined, training)
         learning = [made, pairs, *([embedded] if embedded is not None else []), wrong]
     model = contrastive.model_stage(corpus, vocabulary, learning, encoders, mined, training)
-    encoded = dense_index.embeddings_stage(corpus, model)
+    encoded = dense_index.embeddings_stage(corpus, model, search)
     built = dense_index.index_stage(corpus, model, encoded, search)
     hybrid = dense_index.hybrid_stage(corpus, bm25, built) if search.hybrid else None
     provenance = {

@@ -8,8 +8,11 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from gr_jax import dense, evaluation, models, retrievers, storage
 from gr_jax.corpus import Dataset
+from gr_jax.corpus.passages import sentence_passages
 from gr_jax.recipes import documents, mining, results
 from gr_jax.recipes.dense_settings import Search
 from gr_jax.recipes.stages import Stage, Workplace
@@ -21,15 +24,16 @@ from gr_jax.retrievers.dense_encoder import DenseEncoder
 HYBRID = "BM25 + {}"
 
 
-def embeddings_stage(corpus: Stage, model: Stage) -> Stage:
-    """A vector of every document, memory-mapped; interrupted, it goes on behind the last finished shard."""
+def embeddings_stage(corpus: Stage, model: Stage, search: Search) -> Stage:
+    """Vectors of every document, memory-mapped; interrupted, it goes on behind the last finished shard."""
 
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
         encoder = DenseEncoder.load(place.inputs["model"] / "encoder")
+        texts, owner = sentence_passages(dataset.corpus, search.most_sentences)
         vectors = models.encode_corpus(
             encoder.of_documents,
-            dataset.document_texts(),
+            encoder.rewritten(texts),
             place.folder / "embeddings",
             work=place.work,
             max_length=encoder.lengths["document"],
@@ -37,10 +41,11 @@ def embeddings_stage(corpus: Stage, model: Stage) -> Stage:
             progress=True,
         )
         assert vectors is not None
-        place.meta.update({"documents": len(vectors), "dimension": vectors.shape[1]})
+        np.save(place.folder / "owner.npy", owner)
+        place.meta.update({"vectors": len(vectors), "dimension": vectors.shape[1]})
         shutil.rmtree(place.work, ignore_errors=True)
 
-    return Stage("embeddings", {}, (corpus, model), make)
+    return Stage("embeddings", {"most_sentences": search.most_sentences}, (corpus, model), make)
 
 
 def index_stage(corpus: Stage, model: Stage, embeddings: Stage, search: Search) -> Stage:
@@ -49,9 +54,11 @@ def index_stage(corpus: Stage, model: Stage, embeddings: Stage, search: Search) 
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
         vectors = models.load_embeddings(place.inputs["embeddings"] / "embeddings")
-        searcher = dense.make_searcher(search.searcher, vectors, **search.settings)
+        owner = storage.load_array(place.inputs["embeddings"] / "owner.npy") if search.most_sentences else None
+        searcher = dense.make_searcher(search.searcher, vectors, say=print, **search.settings)
         encoder = DenseEncoder.load(place.inputs["model"] / "encoder")
-        index.fill(place.folder, DenseRetriever(encoder, searcher), dataset.corpus)
+        retriever = DenseRetriever(encoder, searcher, owner, most_sentences=search.most_sentences)
+        index.fill(place.folder, retriever, dataset.corpus)
         size = sum(file.stat().st_size for file in place.folder.rglob("*") if file.is_file())
         place.meta.update({"documents": len(dataset.corpus), "searcher": type(searcher).__name__, "bytes": size})
 

@@ -119,6 +119,8 @@ class ContrastiveTraining(Settings):
       steps: updates; 0 leaves the encoders as they were.
       batch_size: queries an update; the other queries' documents are negatives too.
       negatives: hard negatives of each query in a batch.
+      document_length: tokens read of a document in training and on dev; 0 as many as the index reads. Time grows with
+        it, and most of what a shorter one teaches holds for longer texts too.
       rates: share of each kind of query: "query" (of the train split), "pseudo".
       chunks: parts that a batch is computed in by gradient caching, with the same gradients; saves memory.
       held_out: share of the documents with training questions whose questions are kept back: retrieval of these is
@@ -129,7 +131,8 @@ class ContrastiveTraining(Settings):
       evaluate_every: steps between retrievals on dev; 0 only at the end.
       dev_queries: how many queries they use, of dev and of what is held out.
       dev_documents: documents they search: the queries' answers and others chosen at random; 0 all.
-      keep_best: the measure that chooses the parameters to keep; "" keeps the last.
+      keep_best: the measure that chooses the parameters to keep, of "dev/…", "dev_unseen/…" or their mean "dev_mean/…";
+        "" keeps the last.
       patience: evaluations without improvement after which training stops; 0 never stops.
       checkpoint_every: steps between checkpoints.
       mesh: (data, model) devices; (0, 1) puts every device on data.
@@ -139,6 +142,7 @@ class ContrastiveTraining(Settings):
     steps: int = 1000
     batch_size: int = 32
     negatives: int = 1
+    document_length: int = 0
     rates: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"query": 0.5, "pseudo": 0.5})
     chunks: int = 1
     held_out: float = 0.0
@@ -170,7 +174,12 @@ class ContrastiveTraining(Settings):
         if not 0 <= self.held_out < 1:
             raise InputError("ContrastiveTraining.held_out is no share", "Set it to 0.1.", value=self.held_out)
         at_least(0, steps=self.steps, warmup_steps=self.warmup_steps, negatives=self.negatives)
+        at_least(0, document_length=self.document_length)
         at_least(1, batch_size=self.batch_size, chunks=self.chunks)
+
+    def taught(self, encoders: Encoders) -> Encoders:
+        """The encoders' settings while they are trained."""
+        return dataclasses.replace(encoders, document_length=self.document_length or encoders.document_length)
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -181,15 +190,19 @@ class Search(Settings):
     Attributes:
       searcher: "exact", "scann", "clustered", or "auto": by what is installed and how many documents there are.
       settings: of the searcher.
+      most_sentences: of a document that get a vector of their own beside the document's; it is found by the best of
+        them. 0: one vector a document.
       hybrid: put a combination with BM25, weighted on dev, into the results, and save it as `hybrid/index`.
     """
 
     searcher: str = "exact"
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    most_sentences: int = 0
     hybrid: bool = True
 
     def __post_init__(self):
         one_of("Search.searcher", self.searcher, "auto", "exact", "scann", "clustered")
+        at_least(0, most_sentences=self.most_sentences)
 
 
 @gin.configurable(module="gr_jax.recipes")

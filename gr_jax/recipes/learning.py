@@ -164,7 +164,7 @@ class DevEvaluation:
       retriever: gets the parameters of each moment.
       dataset: of the queries.
       most: queries of each split.
-      splits: name → judgements; None is the dev split.
+      splits: name → judgements, whose mean is measured as "dev_mean" too; None is the dev split alone.
       corpus: what the retriever answers from, where it is not all documents.
     """
 
@@ -178,7 +178,7 @@ class DevEvaluation:
         corpus: corpus_lib.Corpus | None = None,
     ):
         self._retriever, self._corpus = retriever, dataset.corpus if corpus is None else corpus
-        self._splits = []
+        self._mean, self._splits = splits is not None, []
         for name, qrels in (splits or {"dev": dataset.split("dev")}).items():
             sampled = sample_queries(qrels, most)
             self._splits.append((name, dataset.queries.select(list(sampled)), sampled))
@@ -194,6 +194,9 @@ class DevEvaluation:
                 run = retrievers.retrieve_run(retriever, queries, self._corpus, k=10)
             measured = evaluation.evaluate(run, qrels, DEV_MEASURES)
             values |= {f"{split}/{name}": value for name, value in measured.items()}
+        if self._mean:
+            for name in DEV_MEASURES:
+                values[f"dev_mean/{name}"] = float(np.mean([values[f"{split}/{name}"] for split, _, _ in self._splits]))
         return values
 
 

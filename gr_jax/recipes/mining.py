@@ -22,7 +22,7 @@ from gr_jax.training.features import Pair, PairFeatures
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.token_store import Ragged, TokenStore, write_token_store
 
-_AT_ONCE = 256
+_AT_ONCE = 4096
 DOCUMENTS_A_CLUSTER = 20
 
 

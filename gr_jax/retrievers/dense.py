@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Float32, Int32
 
 from gr_jax import dense, storage
+from gr_jax.corpus.passages import sentence_passages
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -26,19 +27,39 @@ class DenseRetriever:
 
     Args:
       encoder: that the vectors were made with.
-      searcher: over one vector a document, in the corpus' order.
+      searcher: over the vectors of all passages, in the corpus' order.
+      owner: the document of every vector, ascending; None where every document has one.
+      most_sentences: of a document that have vectors of their own (`corpus.sentence_passages`); 0 where it has one.
+        Documents that are added are cut so.
+
+    A document with several vectors gets the best of their scores.
 
     Raises:
-      InputError: vectors and encoder differ in width.
+      InputError: vectors and encoder differ in width, or `owner` does not fit.
     """
 
-    def __init__(self, encoder: DenseEncoder, searcher: dense.VectorSearch):
-        self.encoder, self.searcher = encoder, searcher
+    def __init__(
+        self,
+        encoder: DenseEncoder,
+        searcher: dense.VectorSearch,
+        owner: Int32[np.ndarray, " vectors"] | None = None,
+        *,
+        most_sentences: int = 0,
+    ):
+        if encoder.dimension != searcher.width:
+            raise InputError(
+                f"vectors of {searcher.width} numbers, and an encoder of {encoder.dimension}",
+                "Use the encoder that the vectors were made with.",
+            )
+        if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
+            raise InputError("not one document for each vector", "Give the owner of every vector.")
+        self.encoder, self.searcher, self.most_sentences = encoder, searcher, most_sentences
+        self._owner = owner
 
     @property
     def num_documents(self) -> int:
         """Documents of the corpus that it answers from, removed ones included."""
-        return self.searcher.num_documents
+        return self.searcher.num_documents if self._owner is None else int(self._owner[-1]) + 1
 
     def retrieve(
         self,
@@ -48,7 +69,7 @@ class DenseRetriever:
         allowed: Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"] | None = None,
         explain: bool = False,
     ) -> Ranking:
-        """See `Retriever.retrieve`. Scores are inner products; `explain` names them.
+        """See `Retriever.retrieve`. Scores are inner products; `explain` names them, and the passages.
 
         Raises:
           InputError: an empty query, or `k` is not positive.
@@ -59,21 +80,45 @@ class DenseRetriever:
                 raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         vectors = self.encoder.encode(queries, "query")
-        found, scores = self.searcher.search(vectors, min(k, self.num_documents), allowed=mask)
+        passages, scores = self._search(vectors, min(k, self.num_documents), mask)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
+        found = passages if self._owner is None else np.where(passages >= 0, self._owner[passages], -1)
         doc_index[:, : found.shape[1]], score[:, : found.shape[1]] = found, scores
         evidence = None
         if explain:
             evidence = tuple(
                 tuple(
-                    (Evidence("similarity", "inner product", value),)
-                    for document, value in zip(documents, values, strict=True)
-                    if document >= 0
+                    (Evidence("similarity", self._passage(passage), value),)
+                    for passage, value in zip(row, values, strict=True)
+                    if passage >= 0
                 )
-                for documents, values in zip(doc_index.tolist(), score.tolist(), strict=True)
+                for row, values in zip(passages.tolist(), scores.tolist(), strict=True)
             )
         return Ranking(doc_index, score, evidence)
+
+    def _search(
+        self, vectors: Float[np.ndarray, "batch d"], k: int, mask: np.ndarray | None
+    ) -> tuple[Int32[np.ndarray, "batch k"], Float32[np.ndarray, "batch k"]]:
+        """Of the k best documents the best vectors; deeper, while some query has met too few documents."""
+        if self._owner is None:
+            return self.searcher.search(vectors, k, allowed=mask)
+        if mask is not None:
+            mask = mask[:, self._owner]
+        total = self.searcher.num_documents
+        depth = min(total, 4 * k)
+        while True:
+            passages, scores = self.searcher.search(vectors, depth, allowed=mask)
+            best, values, enough = _first_of_each(passages, scores, self._owner, k)
+            if depth == total or enough:
+                return best, values
+            depth = min(total, 4 * depth)
+
+    def _passage(self, passage: int) -> str:
+        if self._owner is None:
+            return "document"
+        number = passage - int(np.searchsorted(self._owner, self._owner[passage]))
+        return f"sentence {number}" if number else "document"
 
     def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> DenseRetriever:
         """Adds and removes documents without training: added ones are encoded and put behind the others.
@@ -84,19 +129,35 @@ class DenseRetriever:
 
         Returns:
           This retriever, changed.
+
+        Raises:
+          InputError: a position that no document has; nothing is changed then.
         """
-        added = None if add is None else self.encoder.encode(add.contents, "document")
-        if len(remove):  # refuses positions that no document has before anything changes
-            self.searcher.remove(np.asarray(remove, np.int64))
+        positions = np.asarray(remove, np.int64).reshape(-1)
+        if positions.size and not (0 <= positions.min() and positions.max() < self.num_documents):
+            raise InputError("no document has this position", "Give positions of documents.", value=list(remove))
+        added = None
+        if add is not None:
+            texts, owner = sentence_passages(add, self.most_sentences)
+            added = self.encoder.encode(texts, "document")
+        if positions.size:
+            gone = positions if self._owner is None else np.flatnonzero(np.isin(self._owner, positions))
+            self.searcher.remove(gone)
         if added is not None:
+            documents = self.num_documents
             self.searcher.add(added)
+            if self._owner is not None:
+                self._owner = np.concatenate([self._owner, (owner + documents).astype(np.int32)])
         return self
 
     def save(self, path: str | os.PathLike, *, corpus: str) -> None:
         """Writes encoder and vectors; the corpus itself is not in it."""
-        with storage.write_folder(path, KIND, corpus=corpus, meta={"documents": self.num_documents}) as folder:
+        meta = {"documents": self.num_documents, "most_sentences": self.most_sentences}
+        with storage.write_folder(path, KIND, corpus=corpus, meta=meta) as folder:
             self.encoder.save(folder / "encoder")
             self.searcher.save(folder / "searcher")
+            if self._owner is not None:
+                np.save(folder / "owner.npy", self._owner)
 
     @classmethod
     def load(cls, path: str | os.PathLike, *, verify: bool = True) -> DenseRetriever:
@@ -106,5 +167,25 @@ class DenseRetriever:
           InputError: not such a folder, or altered.
         """
         path = pathlib.Path(path)
-        storage.read_folder(path, KIND, verify=verify)
-        return cls(DenseEncoder.load(path / "encoder", verify=False), dense.load_searcher(path / "searcher"))
+        most = storage.read_folder(path, KIND, verify=verify).meta["most_sentences"]
+        owner = storage.load_array(path / "owner.npy") if most else None
+        searcher = dense.load_searcher(path / "searcher", verify=False)  # as part of this folder it was checked
+        return cls(DenseEncoder.load(path / "encoder", verify=False), searcher, owner, most_sentences=most)
+
+
+def _first_of_each(
+    passages: Int32[np.ndarray, "batch depth"],
+    scores: Float32[np.ndarray, "batch depth"],
+    owner: Int32[np.ndarray, " vectors"],
+    k: int,
+) -> tuple[Int32[np.ndarray, "batch k"], Float32[np.ndarray, "batch k"], bool]:
+    """Of every row the first passage of each of the first k documents, and whether no deeper search would add any."""
+    best, values = np.full((len(passages), k), -1, np.int32), np.full((len(passages), k), -np.inf, np.float32)
+    enough = True
+    for row, (found, its) in enumerate(zip(passages, scores, strict=True)):
+        here = found >= 0
+        _, first = np.unique(owner[found[here]], return_index=True)
+        first = np.sort(first)[:k]
+        best[row, : len(first)], values[row, : len(first)] = found[here][first], its[here][first]
+        enough &= len(first) == k or not here.all()
+    return best, values, enough

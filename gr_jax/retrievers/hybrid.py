@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gin
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from gr_jax import evaluation, storage
 from gr_jax.errors import InputError
@@ -177,24 +177,43 @@ def fuse(
     Returns:
       The ranking, best first, ties by the lower document; and each part's contribution to its scores, 0 where empty.
     """
-    batch = len(rankings[0])
+    return _weigh(_align_all(rankings, normalize), weights, k)
+
+
+def _align_all(rankings: Sequence[Ranking], normalize: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    rows = range(len(rankings[0]))
+    return [_align([(part.doc_index[row], part.score[row]) for part in rankings], normalize) for row in rows]
+
+
+def _align(
+    found: Sequence[tuple[np.ndarray, np.ndarray]], normalize: str
+) -> tuple[Int[np.ndarray, " union"], Float[np.ndarray, "parts union"]]:
+    """One query's documents that any part named, ascending, and every part's normalised scores of all of them."""
+    named = [documents[documents >= 0] for documents, _ in found]
+    union = np.unique(np.concatenate(named))
+    table = np.zeros((len(found), len(union)))
+    for number, (documents, scores) in enumerate(found):
+        values, floor = normalized(scores[documents >= 0], normalize)
+        table[number] = floor
+        table[number, np.searchsorted(union, named[number])] = values
+    return union, table
+
+
+def _weigh(
+    aligned: Sequence[tuple[np.ndarray, np.ndarray]], weights: Sequence[float], k: int
+) -> tuple[Ranking, list[Float[np.ndarray, "batch k"]]]:
+    """What `fuse` returns, of aligned scores."""
+    batch = len(aligned)
     doc_index = np.full((batch, k), -1, np.int32)
     score = np.full((batch, k), -np.inf, np.float32)
-    shares = [np.zeros((batch, k), np.float32) for _ in rankings]
-    for row in range(batch):
-        found = [ranking.doc_index[row] >= 0 for ranking in rankings]
-        named = [ranking.doc_index[row][here] for ranking, here in zip(rankings, found, strict=True)]
-        union = np.unique(np.concatenate(named))
-        parts = np.zeros((len(rankings), len(union)))
-        for number, (ranking, here) in enumerate(zip(rankings, found, strict=True)):
-            values, floor = normalized(ranking.score[row][here], normalize)
-            parts[number] = weights[number] * floor
-            parts[number, np.searchsorted(union, named[number])] = weights[number] * values
+    shares = [np.zeros((batch, k), np.float32) for _ in weights]
+    for row, (union, table) in enumerate(aligned):
+        parts = np.asarray(weights)[:, None] * table
         total = parts.sum(axis=0)
         best = np.argsort(-total, kind="stable")[:k]
         doc_index[row, : len(best)], score[row, : len(best)] = union[best], total[best]
-        for number, share in enumerate(shares):
-            share[row, : len(best)] = parts[number, best]
+        for share, part in zip(shares, parts, strict=True):
+            share[row, : len(best)] = part[best]
     return Ranking(doc_index, score), shares
 
 
@@ -272,8 +291,9 @@ def choose_weight(
     for normalize in normalizations:
         if normalize not in NORMALIZATIONS:
             raise InputError("no such normalisation", f"Choose one of {', '.join(NORMALIZATIONS)}.", value=normalize)
+        aligned = _align_all((first, second), normalize)
         for weight in weights:
-            fused, _ = fuse((first, second), (1.0 - weight, weight), k, normalize=normalize)
+            fused, _ = _weigh(aligned, (1.0 - weight, weight), k)
             value = evaluation.evaluate(ranking_to_run(fused, query_ids, corpus), qrels, name)[name]
             curve.append({"normalize": normalize, "weight": float(weight), name: value})
     best = max(curve, key=lambda point: (point[name], -abs(point["weight"] - 0.5)))

@@ -6,6 +6,7 @@ import pytest
 import gr_jax
 from gr_jax import dense, models
 from gr_jax.corpus import Corpus, Document
+from gr_jax.corpus.passages import sentence_passages
 from gr_jax.errors import InputError
 from gr_jax.models import BiEncoder, BiEncoderConfig, SentenceEncoder
 from gr_jax.retrievers import DenseEncoder, DenseRetriever, Searcher, index
@@ -35,8 +36,10 @@ def encoders() -> dict[bool, DenseEncoder]:
     return {True: encoder(), False: encoder(shared=False, query_prefix="query: ", document_prefix="passage: ")}
 
 
-def retriever(one: DenseEncoder, corpus: Corpus = CORPUS) -> DenseRetriever:
-    return DenseRetriever(one, dense.make_searcher("exact", one.encode(corpus.contents, "document")))
+def retriever(one: DenseEncoder, corpus: Corpus = CORPUS, most_sentences: int = 0) -> DenseRetriever:
+    texts, owner = sentence_passages(corpus, most_sentences)
+    searcher = dense.make_searcher("exact", one.encode(texts, "document"))
+    return DenseRetriever(one, searcher, owner if most_sentences else None, most_sentences=most_sentences)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -126,6 +129,58 @@ def test_updates_that_cannot_be_change_nothing(encoders):
         Searcher(object(), CORPUS).update(remove=["d0"])
 
 
+def test_passages_by_hand():
+    corpus = Corpus.from_documents(
+        [
+            Document("d0", "Owls", "They hunt at night. No. They sleep through the day. They see very well."),
+            Document("d1", "", "There is one sentence here."),
+        ]
+    )
+    texts, owner = sentence_passages(corpus, 2)
+    assert list(texts) == [
+        corpus[0].contents, "Owls They hunt at night.", "Owls They sleep through the day.", corpus[1].contents
+    ]  # fmt: skip
+    assert owner.tolist() == [0, 0, 0, 1]
+    texts, owner = sentence_passages(corpus, 0)
+    assert list(texts) == list(corpus.contents) and owner.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("k", [1, 3, 24])
+def test_a_document_is_found_by_the_best_of_its_passages(encoders, k):
+    """Against the maximum over a whole table; filters and all depths."""
+    one = encoders[True]
+    texts, owner = sentence_passages(CORPUS, 2)
+    assert len(texts) == 72
+    table = one.encode(QUERIES, "query") @ one.encode(texts, "document").T
+    best = np.stack([table[:, owner == document].max(axis=1) for document in range(24)], axis=1)
+    by_passage = retriever(one, most_sentences=2)
+    generator = np.random.default_rng(0)
+    for allowed in (np.ones((3, 24), bool), generator.random((3, 24)) < 0.5):
+        found = by_passage.retrieve(QUERIES, k, allowed=allowed, explain=True)
+        expected = np.where(allowed, best, -np.inf)
+        np.testing.assert_allclose(found.score, -np.sort(-expected, axis=1)[:, :k], atol=1e-5)
+        for row, documents in enumerate(found.doc_index):
+            real = [d for d in documents.tolist() if d >= 0]
+            assert len(set(real)) == len(real) and allowed[row, real].all()
+            for document, (reason,) in zip(real, found.evidence[row], strict=True):
+                passages = np.flatnonzero(owner == document)
+                number = int(np.argmax(table[row, passages]))
+                assert reason.text == (f"sentence {number}" if number else "document")
+
+
+def test_passages_are_updated_and_saved(encoders, tmp_path):
+    first, more = CORPUS.subset(range(16)), CORPUS.subset(range(16, 24))
+    searcher = Searcher(retriever(encoders[True], first, 2), first).update(add=more, remove=["d3"])
+    left = [n for n in range(24) if n != 3]
+    expected = retriever(encoders[True], CORPUS.subset(left), 2).retrieve(QUERIES, 23)
+    for _ in range(2):
+        found = searcher.retrieve(QUERIES, 24)
+        np.testing.assert_array_equal(found.doc_index[:, :23], np.array(left)[expected.doc_index])
+        assert (found.doc_index[:, 23] == -1).all() and searcher.retriever.num_documents == 24
+        index.save(tmp_path / "index", searcher.retriever, searcher.corpus)
+        searcher = gr_jax.load(tmp_path / "index")
+
+
 def test_other_parameters_give_other_vectors(encoders):
     one, other = encoders[True], encoder(seed=1)
     changed = one.with_parameters(other.params)
@@ -159,6 +214,10 @@ def test_bad_input(encoders):
         DenseEncoder(config, params, ByteVocabulary(), query_length=1)
     with pytest.raises(InputError, match="transform"):
         DenseEncoder(config, params, ByteVocabulary(), transform="rot13")
+    with pytest.raises(InputError, match="numbers"):
+        DenseRetriever(encoders[True], dense.make_searcher("exact", np.ones((3, 5), np.float32)))
+    with pytest.raises(InputError, match="owner"):
+        DenseRetriever(encoders[True], one.searcher, np.zeros(3, np.int32), most_sentences=1)
     tiny = BiEncoderConfig(encoder=models.T5Config(vocab_size=8, **SMALL))
     with pytest.raises(InputError, match="vocabulary"):
         DenseEncoder(tiny, params, ByteVocabulary())
