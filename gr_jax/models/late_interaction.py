@@ -1,0 +1,361 @@
+"""Late interaction: one vector a token, and MaxSim between them (ColBERT, Khattab & Zaharia 2020, arXiv 2004.12832).
+
+As in the paper: a marker says whether a text is a query or a document, [MASK] tokens fill a query up to a fixed length
+and take part in the score ("query augmentation", §3.2), a linear map without bias takes states to 128 numbers, vectors
+have unit length, and a document's punctuation has no vector. Each of it can be switched off. Added to it, for a start
+from sentence encoders: a vector of the whole text (its mean state) beside those of the tokens, as in ColBERTer
+(Hofstätter et al. 2022, arXiv 2203.13088, §3.1), and weights of query tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gin
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax.linen import partitioning
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax import losses
+from gr_jax.dense.max_sim import max_sim, max_sim_pairs
+from gr_jax.errors import InputError
+from gr_jax.models import layers, network_folder
+from gr_jax.models import text_encoder as encoders
+from gr_jax.models.attention import padding_mask
+from gr_jax.models.gradient_caching import encode_in_chunks
+
+Batch = Mapping[str, Array]
+TOKEN_WEIGHTS = ("uniform", "learned")
+
+
+@gin.configurable(module="gr_jax.models")
+@dataclasses.dataclass(frozen=True)
+class LateInteractionConfig:
+    """A late-interaction network. The token ids are those of BERT's uncased vocabulary.
+
+    Attributes:
+      encoder: a `BertConfig` or a `T5Config`.
+      dimension: of a token's vector.
+      query_length: tokens that a shorter query is filled up to with `mask_token`; 0 fills nothing.
+      mask_token: BERT's [MASK]; in T5's vocabulary one of the extra ids.
+      query_marker, document_marker: put behind the vocabulary's prefix: ids that no text has; None puts none.
+      prefix_length: tokens that the vocabulary puts before every text: 1 for BERT ([CLS]), 0 for T5.
+      skipped_tokens: ids that get no vector in a document: punctuation.
+      whole_text: one more vector on both sides, of the mean state. Its weight in the score is learned, from
+        `whole_text_weight` on.
+      token_weights: "uniform", or "learned": a query token's weight follows from its state, and starts at 1.
+      temperature: divides scores in the loss; ColBERT's is 1.
+    """
+
+    encoder: encoders.EncoderConfig
+    dimension: int = 128
+    query_length: int = 32
+    mask_token: int = 103
+    query_marker: int | None = 1
+    document_marker: int | None = 2
+    prefix_length: int = 1
+    skipped_tokens: tuple[int, ...] = ()
+    whole_text: bool = False
+    whole_text_weight: float = 1.0
+    token_weights: str = "uniform"
+    temperature: float = 1.0
+
+    def __post_init__(self):
+        object.__setattr__(self, "skipped_tokens", tuple(int(token) for token in self.skipped_tokens))
+        if self.token_weights not in TOKEN_WEIGHTS:
+            raise InputError(
+                "unknown token_weights", f"Choose one of {', '.join(TOKEN_WEIGHTS)}.", value=self.token_weights
+            )
+        if not 0 < self.temperature < float("inf"):
+            raise InputError("a temperature is a number above 0", "Use 1.", value=self.temperature)
+        if self.dimension < 1 or self.query_length < 0 or self.prefix_length < 0:
+            raise InputError("sizes must not be negative", "Correct dimension, query_length or prefix_length.")
+
+
+class LateInteraction(nn.Module):
+    """Tokens to one vector a token. Parameters: `token_embedder/…`, `encoder/…`, `projection/kernel`."""
+
+    config: LateInteractionConfig
+
+    def setup(self):
+        config = self.config
+        self.token_embedder = encoders.make_embedder(config.encoder)
+        self.encoder = encoders.make_encoder(config.encoder)
+        self.projection = layers.Dense((config.dimension,), ("embed", "kv"), dtype=config.encoder.dtype)
+        if config.token_weights == "learned":
+            self.token_weight = layers.Dense((1,), ("embed", "kv"), kernel_init=nn.initializers.zeros, use_bias=True)
+        if config.whole_text:
+            self.whole_text_weight = partitioning.param_with_axes(
+                "whole_text_weight", nn.initializers.constant(config.whole_text_weight), (), jnp.float32, axes=()
+            )
+
+    def __call__(
+        self, query_tokens: Int[Array, "B L"], document_tokens: Int[Array, "B M"], *, deterministic: bool = True
+    ) -> Float[Array, " B"]:
+        """The score of each query with the document of the same row."""
+        queries, weights = self.encode_query(query_tokens, deterministic=deterministic)
+        documents, mask = self.encode_document(document_tokens, deterministic=deterministic)
+        return max_sim_pairs(queries, weights, documents, mask)
+
+    def encode_query(
+        self, tokens: Int[Array, "B L"], *, deterministic: bool = True
+    ) -> tuple[Float[Array, "B Q d"], Float[Array, "B Q"]]:
+        """Vectors and their weights, 0 where a row is padding. They do not depend on the width of the rows.
+
+        Args:
+          tokens: with the vocabulary's prefix and suffix, padded with 0 on the right.
+        """
+        config = self.config
+        tokens = self._mark(tokens, config.query_marker)
+        if config.query_length > tokens.shape[1]:
+            tokens = jnp.pad(tokens, ((0, 0), (0, config.query_length - tokens.shape[1])))
+        counted = (tokens != 0) | (jnp.arange(tokens.shape[1]) < config.query_length)
+        # [MASK] looks at the query and nothing looks at [MASK], as in the paper's code.
+        states = self._states(tokens, jnp.where(tokens == 0, config.mask_token, tokens), deterministic)
+        weights = counted.astype(jnp.float32)
+        if config.token_weights == "learned":
+            weights = weights * 2.0 * jax.nn.sigmoid(self.token_weight(states)[..., 0].astype(jnp.float32))
+        vectors = self._vectors(states)
+        if config.whole_text:
+            vectors = self._with_whole_text(vectors, states, tokens)
+            weight = jnp.broadcast_to(self.whole_text_weight, weights[:, :1].shape)
+            weights = jnp.concatenate([weight, weights], axis=1)
+        return vectors, weights
+
+    def encode_document(
+        self, tokens: Int[Array, "N L"], *, deterministic: bool = True
+    ) -> tuple[Float[Array, "N S d"], Bool[Array, "N S"]]:
+        """Vectors, and which of them count.
+
+        Args:
+          tokens: with the vocabulary's prefix and suffix, padded with 0 on the right.
+        """
+        config = self.config
+        tokens = self._mark(tokens, config.document_marker)
+        states = self._states(tokens, tokens, deterministic)
+        vectors = self._vectors(states)
+        mask = tokens != 0
+        if config.skipped_tokens:
+            mask = mask & ~jnp.isin(tokens, jnp.array(config.skipped_tokens, tokens.dtype))
+        if config.whole_text:
+            vectors = self._with_whole_text(vectors, states, tokens)
+            mask = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=True)
+        return vectors, mask
+
+    def _mark(self, tokens: Int[Array, "B L"], marker: int | None) -> Int[Array, "B M"]:
+        if marker is None:
+            return tokens
+        at = self.config.prefix_length
+        column = jnp.where(jnp.any(tokens != 0, axis=1, keepdims=True), marker, 0).astype(tokens.dtype)
+        return jnp.concatenate([tokens[:, :at], column, tokens[:, at:]], axis=1)
+
+    def _states(self, tokens: Array, read: Array, deterministic: bool) -> Float[Array, "B S e"]:
+        """States of the tokens `read`, of which those are looked at that are not 0 in `tokens`."""
+        return self.encoder(self.token_embedder(read), padding_mask(tokens, None), None, deterministic=deterministic)
+
+    def _vectors(self, states: Float[Array, "... e"]) -> Float[Array, "... d"]:
+        return encoders.unit(self.projection(states).astype(jnp.float32))
+
+    def _with_whole_text(self, vectors: Array, states: Array, tokens: Array) -> Array:
+        whole = self._vectors(encoders.mean_pool(states, tokens).astype(states.dtype))
+        return jnp.concatenate([whole[:, None], vectors], axis=1)
+
+
+def kept_tokens(config: LateInteractionConfig, tokens: Sequence[int]) -> Int[np.ndarray, " vectors"]:
+    """Which token each vector of a document stands for, in the order of `encode_document`; −1 for the whole text.
+
+    Args:
+      config: of the network.
+      tokens: of one document, prefix and suffix included, without padding.
+    """
+    row = np.asarray(tokens, np.int32)
+    if config.document_marker is not None:
+        row = np.insert(row, min(config.prefix_length, len(row)), config.document_marker)
+    row = row[~np.isin(row, config.skipped_tokens)]
+    return np.concatenate([[-1], row]).astype(np.int32) if config.whole_text else row
+
+
+def principal_projection(states: Float[np.ndarray, "n e"], dimension: int) -> Float[np.ndarray, "e d"]:
+    """The linear map to `dimension` numbers that keeps the inner products of unit states best: their leading principal
+    axes, without centring. A start for `projection/kernel` with which a pretrained encoder keeps what it knows.
+
+    Args:
+      states: of many tokens.
+      dimension: at most e.
+    """
+    if not 1 <= dimension <= states.shape[1]:
+        raise InputError(
+            f"{states.shape[1]} numbers cannot be projected to {dimension} principal axes",
+            "Choose a dimension of at most the encoder's width.",
+            value=dimension,
+        )
+    rows = states.astype(np.float64)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    _, axes = np.linalg.eigh(rows.T @ rows)  # ascending
+    return np.ascontiguousarray(axes[:, ::-1][:, :dimension]).astype(np.float32)
+
+
+def save_late_interaction(folder: str | os.PathLike, module: LateInteraction, params: Mapping[str, Any]) -> None:
+    """Writes configuration and parameters as `models.network_folder` does."""
+    config = module.config
+    raw = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    network_folder.write(
+        folder, {"late_interaction": {**raw, "encoder": network_folder.encoder_to_json(config.encoder)}}, params
+    )
+
+
+def load_late_interaction(folder: str | os.PathLike) -> tuple[LateInteraction, dict]:
+    """Reads what `save_late_interaction` wrote.
+
+    Raises:
+      InputError: a file is missing or is not what it should be.
+    """
+
+    def make(config: Mapping[str, Any]) -> LateInteraction:
+        raw = dict(config["late_interaction"])
+        encoder = network_folder.encoder_from_json(raw.pop("encoder"))
+        return LateInteraction(LateInteractionConfig(encoder, **raw))
+
+    return network_folder.read(folder, make)
+
+
+@gin.configurable(module="gr_jax.models")
+@dataclasses.dataclass(frozen=True)
+class LateInteractionModel:
+    """A `LateInteraction` with T5X's model methods, trained on the batches of `BiEncoderModel`.
+
+    Attributes:
+      module: the network.
+      contrastive: weight of `losses.weighted_softmax`.
+      in_batch: documents of other queries, on all devices, are negatives too.
+      positive_weight: see `losses.batch_weights`.
+      margin_mse, teacher_kl: weights of the losses of these names; they see scores divided by the temperature.
+      teacher_temperature: see `losses.teacher_kl`.
+      chunks: parts in which a batch is encoded, of which backpropagation remembers one; see `encode_in_chunks`.
+      queries_at_once: queries scored at a time, see `max_sim`; None scores all at once.
+    """
+
+    module: LateInteraction
+    contrastive: float = 1.0
+    in_batch: bool = True
+    positive_weight: float = 1.0
+    margin_mse: float = 0.0
+    teacher_kl: float = 0.0
+    teacher_temperature: float = 1.0
+    chunks: int = 1
+    queries_at_once: int | None = None
+
+    def get_initial_variables(
+        self,
+        rng: Array,
+        input_shapes: Mapping[str, Sequence[int]],
+        input_types: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Variables `{"params": …, "params_axes": …}`; run it under `jit` or `eval_shape`."""
+        del input_types
+        rows = [jnp.ones((1, *input_shapes[f"{side}_tokens"][1:]), jnp.int32) for side in ("query", "document")]
+        return self.module.init(rng, *rows)
+
+    def loss_fn(
+        self, params: Any, batch: Batch, dropout_rng: Array | None = None
+    ) -> tuple[Float[Array, ""], dict[str, Any]]:
+        """The sum of losses over queries, and metrics as pairs (sum, weight).
+
+        Args:
+          params: of the network.
+          batch: see `BiEncoderModel`.
+          dropout_rng: None switches dropout off.
+        """
+        index = batch["document_index"]
+        scores = self._scores(params, batch, dropout_rng) / self.module.config.temperature  # [B, B·(1+n)]
+        size = losses.group_size(scores.shape[1], len(scores))
+        real = (index[::size] >= 0).astype(jnp.float32)  # [B]; rows that fill up a last batch have no positive
+        weight = jnp.sum(real)
+        weights = losses.batch_weights(
+            index,
+            len(scores),
+            relevant_index=batch.get("relevant_index"),
+            in_batch=self.in_batch,
+            positive_weight=self.positive_weight,
+            negative_weights=batch.get("negative_weights"),
+        )
+        found = losses.weighted_softmax(scores, losses.positive_columns(len(scores), scores.shape[1]), weights)
+        metrics: dict[str, Any] = {
+            "contrastive": (jnp.sum(found.loss * real), weight),
+            "accuracy": (jnp.sum(found.correct * real), weight),
+            "weight_sum": weight,
+        }
+        loss = self.contrastive * found.loss
+        for name, distilled in distillation_losses(self, _own(scores), batch).items():
+            loss = loss + getattr(self, name) * distilled
+            metrics[name] = (jnp.sum(distilled * real), weight)
+        total = jnp.sum(loss * real)
+        return total, metrics | {"loss": (total, weight)}
+
+    def eval_fn(self, params: Any, batch: Batch) -> tuple[Float[Array, ""], dict[str, Any]]:
+        """`loss_fn` without dropout."""
+        return self.loss_fn(params, batch, None)
+
+    def score_batch(self, params: Any, batch: Batch) -> Float[Array, "B group"]:
+        """Each query's scores of its own documents, the positive first, without the temperature."""
+        return _own(self._scores(params, batch, None))
+
+    def _scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
+        queries, weights = self._encode(params, batch, "query", rng)
+        documents, mask = self._encode(params, batch, "document", rng)
+        return max_sim(queries, weights, documents, mask > 0, queries_at_once=self.queries_at_once)
+
+    def _encode(self, params: Any, batch: Batch, side: str, rng: Array | None) -> tuple[Array, Array]:
+        def encode(tokens: Array, rng: Array | None) -> Array:
+            found: Any = self.module.apply(
+                {"params": params},
+                tokens,
+                deterministic=rng is None,
+                rngs=None if rng is None else {"dropout": rng},
+                method=f"encode_{side}",
+            )
+            vectors, weights = found
+            # As one array, with the weight behind each vector: that is what chunks are made of.
+            together = jnp.concatenate([vectors, weights[..., None].astype(vectors.dtype)], axis=-1)
+            return together.reshape(len(tokens), -1)
+
+        tokens = batch[f"{side}_tokens"]
+        own = None if rng is None else jax.random.fold_in(rng, side == "document")
+        together = encode_in_chunks(encode, tokens, own, self.chunks)
+        together = together.reshape(len(tokens), -1, self.module.config.dimension + 1)  # [rows, S, d + 1]
+        return together[..., :-1], together[..., -1]
+
+
+def distillation_losses(model: Any, own: Float[Array, "B group"], batch: Batch) -> dict[str, Float[Array, " B"]]:
+    """The distillation losses that a model gives a weight to, one number a query.
+
+    Args:
+      model: has the weights `margin_mse` and `teacher_kl`, and `teacher_temperature`.
+      own: scores of each query's own documents.
+      batch: teacher_scores [B, group] (NaN where the teacher gave none), document_index.
+
+    Raises:
+      InputError: there is no teacher in the batch.
+    """
+    if not (model.margin_mse or model.teacher_kl):
+        return {}
+    if "teacher_scores" not in batch:
+        raise InputError("there are no teacher_scores to learn from", "Give negatives with a teacher's scores.")
+    teacher = batch["teacher_scores"]
+    valid = jnp.isfinite(teacher) & (batch["document_index"].reshape(own.shape) >= 0)
+    return {
+        "margin_mse": losses.margin_mse(own, teacher, valid),
+        "teacher_kl": losses.teacher_kl(own, teacher, valid, teacher_temperature=model.teacher_temperature),
+    }
+
+
+def _own(scores: Float[Array, "B D"]) -> Float[Array, "B group"]:
+    """The columns of each query's own documents."""
+    columns = jnp.arange(scores.shape[1]).reshape(len(scores), -1)
+    return jnp.take_along_axis(scores, columns, axis=1)
