@@ -74,7 +74,8 @@ def judge(
         queries, qrels = dataset.split_queries(split), dataset.split(split)
         for system, retriever in systems.items():
             run = retrievers.retrieve_run(retriever, queries, dataset.corpus, k=DEPTH, progress=True)
-            run.save(place.folder / "runs" / f"{system}.{split}.trec", tag=system)
+            tag = "_".join(system.split())  # one word, as TREC wants it
+            run.save(place.folder / "runs" / f"{tag}.{split}.trec", tag=tag)
             measured = evaluation.evaluate(run, qrels, MEASURES)
             report.add(system, split, measured)
             values.setdefault(split, {})[system] = measured
