@@ -80,6 +80,7 @@ def sample(
     view: object = None,
     unroll: int | None = None,
     children: bool | None = None,
+    top_k: int | None = None,
 ) -> Samples:
     """Draws identifiers of each query, independently and with replacement, token by token (ancestral sampling).
 
@@ -103,14 +104,19 @@ def sample(
         Default: all up to 8, else the first.
       children: draw among the constraint's `candidates` (cheap for tries) instead of over a mask of the vocabulary.
         Default: where the constraint is made of tries; other constraints rank what they give.
+      top_k: draw each token among the so many best that are allowed (Fan et al. 2018, arXiv 1805.04833, section 5.3).
+        Unlike the processor `TopK`, which goes over the vocabulary, it asks the constraint for no more than these.
 
     Raises:
-      InputError: samples < 1, max_len < 1, an unknown normaliser, a constraint over more tokens than are scored.
+      InputError: samples < 1, max_len < 1, top_k < 1, an unknown normaliser, a constraint over more tokens than are
+        scored.
     """
     if samples < 1:
         raise InputError("nothing to draw", "Give samples ≥ 1.", value=samples)
     if max_len < 1:
         raise InputError("nothing can be written in no steps", "Give max_len ≥ 1.", value=max_len)
+    if top_k is not None and top_k < 1:
+        raise InputError("the best no tokens", "Give top_k ≥ 1, or None.", value=top_k)
     if normalize not in NORMALIZERS:
         raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
     if batch is None:
@@ -119,7 +125,7 @@ def sample(
         unroll = max_len if max_len <= UNROLLED_STEPS else 1
     if children is None:
         children = _lists_children(constraint)
-    sampler = _Sampler(decoder, constraint, samples, max_len, normalize, tuple(processors), key, children)
+    sampler = _Sampler(decoder, constraint, samples, max_len, normalize, tuple(processors), key, children, top_k)
     step, unroll = 0, min(max(unroll, 1), max_len)
     state = sampler.start(batch, view)
     while step < unroll:
@@ -153,6 +159,7 @@ class _Sampler(NamedTuple):
     processors: tuple[Processor, ...]
     key: Array
     children: bool
+    top_k: int | None
 
     def start(self, batch: int, view: object) -> _Drawn:
         """One row until the first token is drawn: before it all samples are equal."""
@@ -172,7 +179,7 @@ class _Sampler(NamedTuple):
         scores = self.decoder.scores(features, step, self.normalize)
         check_vocabulary(self.constraint, scores)
         written = Written(now.sequences, step, self.constraint, now.states)
-        options = self._options(written, process(self.processors, scores, written), steps)
+        options = self._options(written, process(self.processors, scores, written), steps, self.top_k)
 
         row = jnp.arange(batch)[:, None]
         of_sample = jnp.arange(self.samples) if beam == self.samples else jnp.zeros(self.samples, jnp.int32)
@@ -186,9 +193,12 @@ class _Sampler(NamedTuple):
         gained = options.log_prob[row, of_sample, column]
         drawn = gained - total
         if self.processors:  # what the model itself gives to the token drawn
-            plain = self._options(written, scores, steps)
-            same = plain.token[row, of_sample] == token[..., None]
-            gained = jnp.max(plain.log_prob[row, of_sample], axis=-1, where=same, initial=-jnp.inf)
+            if self.normalize == "constraint":
+                plain = self._options(written, scores, steps, None)
+                same = plain.token[row, of_sample] == token[..., None]
+                gained = jnp.max(plain.log_prob[row, of_sample], axis=-1, where=same, initial=-jnp.inf)
+            else:
+                gained = scores.at_parents(jnp.broadcast_to(of_sample, token.shape), token)
         if options.next_state is not None:
             states = jax.tree.map(lambda leaf: leaf[row, of_sample, column], options.next_state)
             ends = column >= log_prob.shape[-1] - options.ending
@@ -206,16 +216,16 @@ class _Sampler(NamedTuple):
             complete=now.complete | (alive & ends),
         ), cache
 
-    def _options(self, written: Written, scores: Scores, steps: range) -> _Options:
-        """All tokens that may be written next, with their log-probabilities."""
-        if not self.children:
+    def _options(self, written: Written, scores: Scores, steps: range, most: int | None) -> _Options:
+        """The tokens that may be written next, with their log-probabilities: all, or the `most` best."""
+        if not self.children and most is None:
             log_prob = allowed_scores(scores, written)
             if self.normalize == "constraint":
                 log_prob = normalize_over(log_prob, written.allowed)
             token = jnp.broadcast_to(jnp.arange(log_prob.shape[-1], dtype=jnp.int32), log_prob.shape)
             return _Options(token, log_prob, None, 0)
         # As many as there are tokens, so all of them.
-        found = self.constraint.candidates(written.states, scores, written.vocab_size, steps)
+        found = self.constraint.candidates(written.states, scores, most or written.vocab_size, steps)
         token, log_prob, valid, next_state = found.token, found.log_prob, found.valid, found.next_state
         if found.parent is not None:  # one list for all states: each takes its own  --> [batch, beam, n]
             beam = jnp.arange(written.sequences.shape[1])
@@ -226,6 +236,8 @@ class _Sampler(NamedTuple):
             )
             valid &= own
         log_prob = jnp.where(valid, log_prob, -jnp.inf).astype(jnp.float32)
+        if most is not None and most < log_prob.shape[-1]:  # constraints may give more than they are asked for
+            log_prob = jnp.where(log_prob >= lax.top_k(log_prob, most)[0][..., -1:], log_prob, -jnp.inf)
         return _Options(token, log_prob, next_state, found.ending)
 
     def finish(self, end: _Drawn) -> Samples:

@@ -11,6 +11,7 @@ from typing import Any
 
 import gin
 
+from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.training.features import SOURCES
 
@@ -121,14 +122,27 @@ class PseudoQueries(Settings):
     """Queries made from the documents themselves.
 
     Attributes:
-      kinds: how many of each kind ("span", "sentence", "title", "cloze") a document gets.
+      kinds: how many of each kind ("span", "sentence", "title", "cloze", "generated") a document gets.
       seed: of the choice.
+      generated: folder of the table that queries of the kind "generated" are taken from: `generated/pseudo_queries` in
+        the MODEL_DIR of `bm25_doct5query`.
     """
 
     kinds: Mapping[str, int] = dataclasses.field(
         default_factory=lambda: {"title": 1, "sentence": 6, "span": 6, "cloze": 12}
     )
     seed: int = 0
+    generated: str = ""
+
+    def as_config(self) -> dict[str, Any]:
+        """With what the table holds instead of where it lies; without one, what the settings were before there were
+        tables."""
+        config = dataclasses.asdict(self)
+        table = config.pop("generated")
+        if table:
+            files = storage.read_folder(table, "pseudo_queries").files
+            config["generated"] = {name: entry["sha256"][:16] for name, entry in sorted(files.items())}
+        return config
 
     def summary(self) -> str:
         """How many of which kind, for reports."""

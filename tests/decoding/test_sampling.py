@@ -194,3 +194,49 @@ def test_bad_settings(wrong):
     arguments = {"samples": 2, "max_len": 3, "key": jax.random.key(0)} | wrong
     with pytest.raises(InputError):
         sample(decoder, decoder.init_cache(queries, 2, 3), Trie.from_docids(docids), **arguments)
+
+
+draw_best = jax.jit(sample, static_argnames=("samples", "max_len", "normalize", "batch", "unroll", "children", "top_k"))
+
+
+@pytest.mark.parametrize(("normalize", "warm"), [("vocabulary", False), ("constraint", False), ("vocabulary", True)])
+@pytest.mark.parametrize("free", [True, False])
+def test_top_k_draws_among_the_best_of_each_step(free, normalize, warm):
+    docids, decoder, queries = make(eos=True, max_len=3)
+    constraint = Everything(VOCAB, 1) if free else Trie.from_docids(docids)
+    sequences = [()] if free else targets(docids)
+    samples = draw_best(
+        decoder, decoder.init_cache(queries, 200, 3), constraint, samples=200, max_len=3, key=jax.random.key(1),
+        normalize=normalize, top_k=2, processors=(processors.Temperature(jnp.float32(2.0)),) if warm else (),
+    )  # fmt: skip
+    for query in range(BATCH):
+        reference = Reference(decoder, queries[query], "vocabulary" if free else normalize, sequences)
+        if free:
+            reference.following = {}
+        rows = zip(samples.sequences[query], samples.lengths[query], samples.valid[query], strict=True)
+        for place, (sequence, length, valid) in enumerate(rows):
+            if not valid:
+                continue
+            written = np.asarray(sequence)[: int(length)].tolist()
+            score = drawn = 0.0
+            for step, token in enumerate(written):
+                if free:
+                    reference.following[tuple(written[:step])] = set(range(VOCAB))
+                following = reference.next(tuple(written[:step]))
+                best = sorted(following, key=following.get)[-2:]
+                assert token in best
+                score += following[token]
+                mass = {other: np.exp(following[other] / (2.0 if warm else 1.0)) for other in best}
+                drawn += np.log(mass[token] / sum(mass.values()))
+            np.testing.assert_allclose(samples.scores[query, place], score, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(samples.drawn[query, place], drawn, rtol=1e-3, atol=1e-5)
+        assert len(set(drawn_sequences(samples, query))) > 1
+
+
+def test_top_k_of_none_is_refused():
+    docids, decoder, queries = make(eos=True)
+    with pytest.raises(InputError, match="top_k"):
+        sample(
+            decoder, decoder.init_cache(queries, 2, 4), Trie.from_docids(docids), samples=2, max_len=4,
+            key=jax.random.key(0), top_k=0,
+        )  # fmt: skip

@@ -1,0 +1,338 @@
+"""An encoder-decoder that writes queries to documents (docT5query, Nogueira & Lin 2019) and can copy from them.
+
+docT5query fine-tunes a pretrained T5. Where the decoder is new, a few thousand pairs do not teach it the words of a
+language; so each next token is either one of the words that queries are often made of, or copied from a place in the
+document, under one softmax over both (CopyNet, Gu et al. 2016, arXiv 1603.06393, section 3.2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int, Int32
+
+from gr_jax.constraints.base import Scores
+from gr_jax.constraints.top_k import top_k
+from gr_jax.errors import InputError
+from gr_jax.models import layers, t5
+from gr_jax.models import text_encoder as encoders
+from gr_jax.models.attention import MASKED, causal_mask
+
+# The first token that the decoder reads: which kind of query it is to write. Sampling starts from 0.
+ASKED, MADE = 0, 1
+
+
+@struct.dataclass
+class GeneratorCache:
+    """All that decoding a batch of documents needs besides parameters.
+
+    Attributes:
+      self_attention, cross_attention: of the decoder's layers; see `models.DecoderCache`.
+      keys: what copying looks for at each place of the document, `[batch, source, d]`.
+      source: the document's tokens, `[batch, source]`; 0 is padding.
+    """
+
+    self_attention: tuple
+    cross_attention: tuple
+    keys: Float[Array, "batch source d"]
+    source: Int[Array, "batch source"]
+
+
+class Features(NamedTuple):
+    """What next-token scores are made of.
+
+    Attributes:
+      own: the decoder's features, for words of its own.
+      copy: logits of copying from each place of the document.
+      source: its tokens.
+    """
+
+    own: Float[Array, "batch beam d"]
+    copy: Float[Array, "batch beam source"]
+    source: Int[Array, "batch source"]
+
+
+class QueryGenerator(nn.Module):
+    """The network. Parameters: `token_embedder`, `encoder`, `decoder` as of an `EncoderDecoder`; `input_dense` from
+    the encoder's token table to the decoder; `copy_query`, `copy_key`; `words`, the output table of its own words.
+
+    Attributes:
+      encoder_config: a `T5Config` or a `BertConfig`.
+      decoder_config: sizes of the decoder; its vocabulary is the encoder's.
+      num_words: tokens that can be written without being copied.
+    """
+
+    encoder_config: encoders.EncoderConfig
+    decoder_config: t5.T5Config
+    num_words: int
+
+    def setup(self):
+        width = self.decoder_config.emb_dim
+        self.token_embedder = encoders.make_embedder(self.encoder_config)
+        self.encoder = encoders.make_encoder(self.encoder_config)
+        self.input_dense = layers.Dense((width,), ("embed", "joined_kv"))
+        self.decoder = t5.T5Decoder(dataclasses.replace(self.decoder_config, logits_via_embedding=True))
+        self.copy_query = layers.Dense((width,), ("embed", "joined_kv"))
+        self.copy_key = layers.Dense((width,), ("embed", "joined_kv"))
+        self.words = layers.OutputKernel(width, self.num_words)
+
+    def encode(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S e"]:
+        """States of documents, without dropout: the encoder is not trained."""
+        return encoders.encode(self.token_embedder, self.encoder, tokens, None, None, True)
+
+    def __call__(
+        self,
+        encoder_input_tokens: Int[Array, "B S"],
+        decoder_input_tokens: Int[Array, "B T"],
+        decoder_segment_ids: Int[Array, "B T"] | None = None,
+        encoded: Float[Array, "B S e"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B T d"], Float[Array, "B T S"]]:
+        """Teacher-forced features and copy logits; several queries of one document may share a row, by segments.
+
+        Args:
+          encoded: what `encode` gives; None computes it.
+        """
+        if encoded is None:
+            encoded = self.encode(encoder_input_tokens)
+        if self.is_initializing():
+            self.words()  # read by `output_table` alone
+        mask = encoder_input_tokens != 0
+        features = self.decoder(
+            self._embed(decoder_input_tokens),
+            encoded,
+            causal_mask(decoder_input_tokens.shape[1], decoder_segment_ids),
+            mask[:, None, :],
+            deterministic=deterministic,
+        )
+        return features, self._copy_logits(features, self._keys(encoded, encoder_input_tokens), mask)
+
+    def output_table(self) -> Float[Array, "words d"]:
+        """One row for each word of its own."""
+        return self.words().T
+
+    def init_cache(
+        self, encoded: Float[Array, "B S e"], tokens: Int[Array, "B S"], beams: int, max_len: int
+    ) -> GeneratorCache:
+        """A cache for `max_len` steps of `beams` queries per document."""
+        return GeneratorCache(
+            self_attention=t5.zero_cache(self.decoder_config, encoded.shape[0], max_len, beams),
+            cross_attention=self.decoder.cross_cache(encoded),
+            keys=self._keys(encoded, tokens),
+            source=tokens,
+        )
+
+    def step(
+        self, tokens: Int[Array, "B K"], step, ancestors: Int[Array, "B K L"], cache: GeneratorCache
+    ) -> tuple[Features, GeneratorCache]:
+        """One more token of each query; see `EncoderDecoder.step`."""
+        mask = cache.source != 0
+        own, written = self.decoder.step(
+            self._embed(tokens), step, ancestors, cache.self_attention, cache.cross_attention, mask
+        )
+        features = Features(own, self._copy_logits(own, cache.keys, mask), cache.source)
+        return features, cache.replace(self_attention=written)
+
+    def _embed(self, tokens):
+        # Rows of a pretrained table are about as long as 1, the decoder's states as the root of their width.
+        return self.input_dense(self.token_embedder(tokens) * self.encoder_config.emb_dim**0.5)
+
+    def _keys(self, encoded, tokens):
+        """Of the state at a place, its token, and the token before it: by that a copied phrase goes on."""
+        embedded = self.token_embedder(tokens) * self.encoder_config.emb_dim**0.5
+        before = jnp.pad(embedded[:, :-1], ((0, 0), (1, 0), (0, 0)))
+        return self.copy_key(jnp.concatenate([encoded, embedded, before], axis=-1))
+
+    def _copy_logits(self, features, keys, mask: Bool[Array, "B S"]):
+        logits = jnp.einsum("btd,bsd->bts", self.copy_query(features), keys, preferred_element_type=jnp.float32)
+        return jnp.where(mask[:, None, :], logits * keys.shape[-1] ** -0.5, MASKED)
+
+
+class CopyScores:
+    """Next-token scores over a vocabulary of which every document can reach a few thousand tokens: those words that
+    are the generator's own and those that it can copy. Nothing as wide as the vocabulary is computed.
+
+    Args:
+      logits: of its own words, [batch, beam, words].
+      features: see `Features`.
+      words: the token that each of them is.
+      word_of: the word that each token of the vocabulary is; −1 where it is none.
+      normalize: "vocabulary" or "constraint".
+    """
+
+    def __init__(
+        self,
+        logits: Float[Array, "batch beam words"],
+        features: Features,
+        words: Int[Array, " words"],
+        word_of: Int[Array, " vocab"],
+        normalize: str,
+    ):
+        if normalize == "level":
+            raise InputError("queries have no levels of tokens", 'Use normalize="vocabulary".', value=normalize)
+        self.normalize, self.vocab_size = normalize, word_of.shape[0]
+        batch, num_words = logits.shape[0], words.shape[0]
+        source, copy = features.source, features.copy
+        first = jnp.argmax(source[:, :, None] == source[:, None, :], axis=-1)  # place where a token stands first
+        own = word_of[source]
+        slots = jnp.where(own >= 0, own, num_words + first)  # --> [batch, source]
+        rows = jnp.arange(batch)[:, None]
+        # What each slot stands for, and the slot of each token; places that repeat a token or copy a word stay empty.
+        self._tokens = jnp.concatenate([jnp.broadcast_to(words, (batch, num_words)), source], axis=1)
+        table = jnp.broadcast_to(word_of, (batch, self.vocab_size)).at[rows, source].set(slots)
+        self._slots = jnp.where(jnp.arange(self.vocab_size) == 0, -1, table)  # padding is never written
+        largest = jnp.maximum(jnp.max(logits, axis=-1), jnp.max(copy, axis=-1))[..., None]
+        mass = jnp.concatenate([jnp.exp(logits - largest), jnp.zeros_like(copy)], axis=-1)
+        mass = mass.at[rows[:, None], jnp.arange(copy.shape[1])[:, None], slots[:, None]].add(jnp.exp(copy - largest))
+        self._total = (jnp.log(jnp.sum(mass, axis=-1, keepdims=True)) + largest)[..., 0]
+        self._values = jnp.log(mass) + largest  # --> [batch, beam, words + source]
+        if normalize == "vocabulary":
+            self._values -= self._total[..., None]
+
+    def at(self, tokens: Int[Array, "batch beam width"]) -> Float[Array, "batch beam width"]:
+        rows = jnp.arange(tokens.shape[0])[:, None, None]
+        slots = self._slots[rows, tokens]
+        return jnp.where(slots >= 0, jnp.take_along_axis(self._values, jnp.maximum(slots, 0), axis=-1), -jnp.inf)
+
+    def at_parents(self, parent: Int[Array, "batch n"], tokens: Int[Array, "batch n"]) -> Float[Array, "batch n"]:
+        rows = jnp.arange(tokens.shape[0])[:, None]
+        slots = self._slots[rows, tokens]
+        return jnp.where(slots >= 0, self._values[rows, parent, jnp.maximum(slots, 0)], -jnp.inf)
+
+    def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "batch beam n"], Float[Array, "batch beam n"]]:
+        values = self._values
+        if below is not None:
+            values = jnp.where((self._tokens < below)[:, None, :], values, -jnp.inf)
+        scores, slots = top_k(values, min(n, values.shape[-1]))
+        tokens = self._tokens[jnp.arange(len(slots))[:, None, None], slots]
+        short = ((0, 0), (0, 0), (0, n - tokens.shape[-1]))  # more may be asked for than a document can reach
+        return jnp.pad(tokens, short), jnp.pad(scores, short, constant_values=-jnp.inf)
+
+    def log_normalizer(self) -> Float[Array, "batch beam"]:
+        return self._total
+
+
+@jax.tree_util.register_pytree_node_class
+class QueryDecoder:
+    """One step of a `QueryGenerator`, as sampling and beam search ask for it. A pytree.
+
+    Args:
+      module, params: the network.
+      words: the token that each of its own words is.
+    """
+
+    def __init__(self, module: QueryGenerator, params: Any, words: Int32[np.ndarray, " words"]):
+        self.module, self.params, self.words = module, params, jnp.asarray(words)
+
+    def start(
+        self, tokens: Int[Array, "batch source"], *, beams: int, max_len: int, encoded: Array | None = None
+    ) -> GeneratorCache:
+        """Encodes documents and makes the cache to write their queries with."""
+        encoded = self._apply(tokens, method="encode") if encoded is None else encoded
+        return self._apply(encoded, tokens, beams, max_len, method="init_cache")
+
+    def step(self, tokens, step, ancestors, cache) -> tuple[Features, GeneratorCache]:
+        """See `QueryGenerator.step`."""
+        return self._apply(tokens, step, ancestors, cache, method="step")
+
+    def scores(self, features: Features, level: int | Array, normalize: str) -> Scores:
+        """Scores of the next token; they do not depend on `level`."""
+        logits = features.own.astype(jnp.float32) @ self._apply(method="output_table").T
+        word_of = word_numbers(self.words, self.module.encoder_config.vocab_size)
+        return CopyScores(logits, features, self.words, word_of, normalize)
+
+    def _apply(self, *args, method: str):
+        result: Any = self.module.apply({"params": self.params}, *args, method=method)
+        return result
+
+    def tree_flatten(self):
+        return (self.params, self.words), self.module
+
+    @classmethod
+    def tree_unflatten(cls, module, leaves):
+        made = object.__new__(cls)
+        (made.params, made.words), made.module = leaves, module
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryGeneratorModel:
+    """A `QueryGenerator` with T5X's model methods; it is trained on rows of one document and several of its queries.
+
+    Attributes:
+      module: the network.
+      words: the token that each of its own words is.
+    """
+
+    module: QueryGenerator
+    words: Sequence[int]
+
+    def get_initial_variables(
+        self, rng: Array, input_shapes: Mapping[str, Sequence[int]], input_types: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Variables for batches of these shapes; see `EncoderDecoderModel.get_initial_variables`."""
+        del input_types
+        names = ("encoder_input_tokens", "decoder_input_tokens")
+        return self.module.init(rng, *(jnp.ones(tuple(input_shapes[name]), jnp.int32) for name in names))
+
+    def loss_fn(
+        self, params: Any, batch: Mapping[str, Array], dropout_rng: Array | None = None
+    ) -> tuple[Float[Array, ""], dict[str, Any]]:
+        """The sum of −log p over target tokens, and metrics as pairs (sum, weight).
+
+        The probability of a token is that of writing it as a word of its own and of copying it from any of its places.
+        Tokens that can be neither count nothing.
+
+        Args:
+          params: of the network.
+          batch: encoder_input_tokens [B, S], decoder_input_tokens, decoder_target_tokens, decoder_loss_weights,
+            decoder_segment_ids [B, T]; optionally `encoded` [B, S, e], what the frozen encoder gives.
+          dropout_rng: None switches dropout off.
+        """
+        encoded = batch.get("encoded")
+        result: Any = self.module.apply(
+            {"params": params},
+            batch["encoder_input_tokens"],
+            batch["decoder_input_tokens"],
+            batch.get("decoder_segment_ids"),
+            None if encoded is None else encoded.astype(jnp.float32),
+            deterministic=dropout_rng is None,
+            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+        )
+        features, copy = result
+        table: Any = self.module.apply({"params": params}, method="output_table")
+        logits = features.astype(jnp.float32) @ table.T  # [B, T, words]
+        target, source = batch["decoder_target_tokens"], batch["encoder_input_tokens"]
+        word = word_numbers(np.asarray(self.words), self.module.encoder_config.vocab_size)[target]
+        of_word = jnp.take_along_axis(logits, jnp.maximum(word, 0)[..., None], axis=-1)[..., 0]
+        same = (target[:, :, None] == source[:, None, :]) & (target != 0)[:, :, None]  # [B, T, S]
+        copied = jnp.any(same, axis=-1)
+        log_prob = jnp.logaddexp(
+            jnp.where(word >= 0, of_word, MASKED), jax.nn.logsumexp(jnp.where(same, copy, MASKED), axis=-1)
+        ) - jnp.logaddexp(jax.nn.logsumexp(logits, axis=-1), jax.nn.logsumexp(copy, axis=-1))
+        weights = batch["decoder_loss_weights"] * ((word >= 0) | copied)
+        loss, weight = -jnp.sum(jnp.where(weights > 0, log_prob, 0.0) * weights), jnp.sum(weights)
+        return loss, {"loss": (loss, weight), "copied": (jnp.sum(copied * weights), weight), "weight_sum": weight}
+
+    @staticmethod
+    def summarize(metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Means of the pairs that `loss_fn` gives."""
+        pairs = {name: pair for name, pair in metrics.items() if isinstance(pair, tuple)}
+        return {name: float(total) / max(float(weight), 1.0) for name, (total, weight) in pairs.items()}
+
+    def decoder(self, params: Any) -> QueryDecoder:
+        """The network as sampling takes it."""
+        return QueryDecoder(self.module, params, np.asarray(self.words, np.int32))
+
+
+def word_numbers(words: Array | np.ndarray, vocab_size: int) -> Int[Array, " vocab"]:
+    """The number of the word that each token is; −1 where it is none."""
+    return jnp.full(vocab_size, -1, jnp.int32).at[words].set(jnp.arange(len(words), dtype=jnp.int32))

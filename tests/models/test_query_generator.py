@@ -1,0 +1,160 @@
+"""The generator of queries against its formula, written out here in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gr_jax.constraints import Everything
+from gr_jax.decoding import beam_search
+from gr_jax.decoding.sampling import sample
+from gr_jax.errors import InputError
+from gr_jax.models.query_generator import CopyScores, Features, QueryGenerator, QueryGeneratorModel, word_numbers
+from gr_jax.models.t5 import T5Config
+
+VOCAB, EOS = 23, 2
+SIZES = T5Config(
+    vocab_size=VOCAB, emb_dim=16, num_heads=2, head_dim=8, num_encoder_layers=1, num_decoder_layers=2, mlp_dim=16
+)
+WORDS = (EOS, 7, 9, 5)
+# Repeats a token, copies one of the words, is padded; the second row is shorter.
+SOURCE = np.array([[3, 7, 3, 11, 12, 0], [13, 9, 14, 0, 0, 0]], np.int32)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return QueryGeneratorModel(QueryGenerator(SIZES, SIZES, len(WORDS)), WORDS)
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    return jax.jit(model.module.init)(jax.random.key(1), SOURCE, SOURCE)["params"]
+
+
+def probabilities(own, copy, source):
+    """Of every token: its mass as a word and at each of its places, over the whole mass."""
+    mass = np.zeros(VOCAB)
+    for word, logit in zip(WORDS, own, strict=True):
+        mass[word] += np.exp(logit)
+    for token, logit in zip(source, copy, strict=True):
+        mass[token] += np.exp(logit) * (token != 0)
+    return mass / mass.sum()
+
+
+@pytest.mark.parametrize("normalize", ["vocabulary", "constraint"])
+def test_scores_are_those_of_words_and_of_copies(normalize):
+    rng = np.random.default_rng(0)
+    own, copy = rng.normal(size=(2, 3, 4)) * 3, rng.normal(size=(2, 3, 6)) * 3
+    masked = np.where(SOURCE[:, None] != 0, copy, -1e10)
+    features = Features(jnp.zeros((2, 3, 1)), jnp.asarray(masked, jnp.float32), jnp.asarray(SOURCE))
+    table = word_numbers(np.array(WORDS), VOCAB)
+    scores = CopyScores(jnp.asarray(own, jnp.float32), features, jnp.array(WORDS), table, normalize)
+    assert scores.vocab_size == VOCAB
+    everything = np.asarray(scores.at(jnp.broadcast_to(jnp.arange(VOCAB), (2, 3, VOCAB))))
+    expected = np.array([[probabilities(own[b, k], copy[b, k], SOURCE[b]) for k in range(3)] for b in range(2)])
+    total = np.asarray(scores.log_normalizer())[..., None] if normalize == "constraint" else 0.0
+    np.testing.assert_allclose(np.exp(everything - total), expected, atol=1e-5)
+    assert np.isneginf(everything[expected == 0]).all()
+
+    tokens, values = map(np.asarray, scores.top(5))
+    for b in range(2):
+        for k in range(3):
+            best = np.argsort(-expected[b, k])[:5]
+            assert tokens[b, k].tolist() == best.tolist()
+            np.testing.assert_allclose(values[b, k], everything[b, k, best], atol=1e-5)
+    few, _ = scores.top(4, below=10)
+    assert (np.asarray(few)[0] < 10).all()
+    many, all_values = scores.top(VOCAB)
+    assert many.shape == (2, 3, VOCAB) and np.isfinite(np.asarray(all_values)).sum() == (expected > 0).sum()
+
+    parents, chosen = jnp.array([[2, 0], [1, 1]]), jnp.array([[3, EOS], [14, 8]])
+    found = np.asarray(scores.at_parents(parents, chosen))
+    rows = np.arange(2)[:, None]
+    np.testing.assert_allclose(found, everything[rows, np.asarray(parents), np.asarray(chosen)])
+
+
+def test_levels_are_refused(model, params):
+    with pytest.raises(InputError, match="no levels"):
+        decoder = model.decoder(params)
+        features, _ = decoder.step(jnp.zeros((2, 1), int), 0, jnp.zeros((2, 1, 4), int), cache_of(decoder, 1))
+        decoder.scores(features, 0, "level")
+
+
+def cache_of(decoder, beams, max_len=4):
+    return decoder.start(jnp.asarray(SOURCE), beams=beams, max_len=max_len)
+
+
+def log_prob(model, params, row, query):
+    """Of one query of one document, by probabilities of teacher-forced features."""
+    inputs = np.array([[0, *query[:-1]]], np.int32)
+    apply = jax.jit(model.module.apply)
+    features, copy = map(np.asarray, apply({"params": params}, SOURCE[row : row + 1], inputs))
+    table = np.asarray(model.module.apply({"params": params}, method="output_table"))
+    total = 0.0
+    for place, token in enumerate(query):
+        p = probabilities(table @ features[0, place], copy[0, place], SOURCE[row])[token]
+        total += np.log(p) if p > 0 else 0.0
+    return total
+
+
+QUERIES = ([7, 11, EOS], [9, 3, 12, EOS])
+
+
+def batch_of(rows):
+    """Rows of (document, queries) with segments."""
+    targets = np.zeros((len(rows), 9), np.int32)
+    inputs, segments = np.zeros_like(targets), np.zeros_like(targets)
+    for place, (_, queries) in enumerate(rows):
+        start = 0
+        for segment, query in enumerate(queries, 1):
+            end = start + len(query)
+            targets[place, start:end] = query
+            inputs[place, start + 1 : end] = query[:-1]
+            segments[place, start:end] = segment
+            start = end
+    return {
+        "encoder_input_tokens": SOURCE[[document for document, _ in rows]],
+        "decoder_input_tokens": inputs,
+        "decoder_target_tokens": targets,
+        "decoder_segment_ids": segments,
+        "decoder_loss_weights": (segments > 0).astype(np.float32),
+    }
+
+
+def test_loss_of_packed_queries_is_the_sum_of_each_alone(model, params):
+    batch = batch_of([(0, QUERIES), (1, [[9, 14, EOS]])])
+    loss, metrics = jax.jit(model.loss_fn)(params, batch)
+    expected = -sum(log_prob(model, params, 0, query) for query in QUERIES) - log_prob(model, params, 1, [9, 14, EOS])
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    assert float(metrics["weight_sum"]) == 10
+    # 7, 11, 3, 12 stand in the first document, 9 and 14 in the second; the ends stand nowhere.
+    assert model.summarize(metrics)["copied"] == pytest.approx(6 / 10)
+    encoded = model.module.apply({"params": params}, batch["encoder_input_tokens"], method="encode")
+    given, _ = jax.jit(model.loss_fn)(params, {**batch, "encoded": encoded})
+    np.testing.assert_allclose(given, loss, rtol=1e-5)
+
+
+def test_what_can_neither_be_written_nor_copied_counts_nothing(model, params):
+    batch = batch_of([(0, [[7, 22, EOS]])])
+    loss, metrics = model.loss_fn(params, batch)
+    np.testing.assert_allclose(loss, -log_prob(model, params, 0, [7, 22, EOS]), rtol=1e-4)
+    assert float(metrics["weight_sum"]) == 2
+    gradient = jax.grad(lambda params: model.loss_fn(params, batch)[0])(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_decoding_step_by_step_scores_as_teacher_forcing_does(model, params):
+    decoder = model.decoder(params)
+    constraint = Everything(VOCAB, EOS)
+    drawn = jax.jit(sample, static_argnames=("samples", "max_len", "batch", "top_k"))(
+        decoder, cache_of(decoder, 5), constraint, samples=5, max_len=4, key=jax.random.key(0), batch=2, top_k=6
+    )
+    found = jax.jit(beam_search, static_argnames=("beams", "max_len", "batch"))(
+        decoder, cache_of(decoder, 3), constraint, beams=3, max_len=4, batch=2
+    )
+    for sequences, scores in ((drawn.sequences, drawn.scores), (found.sequences, found.scores)):
+        for row in range(2):
+            for sequence, score in zip(np.asarray(sequences)[row].tolist(), np.asarray(scores)[row], strict=True):
+                query = sequence[: sequence.index(EOS) + 1] if EOS in sequence else sequence
+                assert set(query) <= {*WORDS, *SOURCE[row].tolist()} - {0}
+                np.testing.assert_allclose(score, log_prob(model, params, row, query), rtol=1e-4, atol=1e-5)
