@@ -15,17 +15,15 @@ import numpy as np
 from gr_jax import clustering, storage, text
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
+from gr_jax.corpus.passages import sentence_passages
 from gr_jax.docids import pseudo_queries as pseudo_queries_lib
 from gr_jax.errors import InputError
 from gr_jax.models import corpus_encoding, lsa
 from gr_jax.recipes.settings import Identifiers, PseudoQueries, Vectors
 from gr_jax.recipes.sources import Source
 from gr_jax.recipes.stages import Stage, Workplace
-from gr_jax.text.sentences import split_sentences
 
 LSA_DIMENSION = 128
-# Words; what is shorter is a heading or a remnant, and its vector says nothing.
-SHORTEST_SENTENCE = 4
 # What a document without a title is called, where titles are docids.
 WORDS_OF_A_TITLE = 8
 # What docids are made with; gin can set more of them than `Identifiers` does.
@@ -125,18 +123,11 @@ def vectors_stage(corpus: Stage, vectors: Vectors) -> Stage:
 
 def passages(dataset: corpus_lib.Dataset, settings: Vectors) -> tuple[Sequence[str], np.ndarray]:
     """The texts that get a vector and a docid each, and the document that each belongs to, int32 [n], ascending."""
-    whole = dataset.document_texts()
     if settings.passages == "document":
+        whole = dataset.document_texts()
         return whole, np.arange(len(whole), dtype=np.int32)
-    rewrite = text.TRANSFORMS[dataset.transform]
-    texts, owner = [], []
-    for index, document in enumerate(dataset.corpus):
-        sentences = [s for s in split_sentences(document.text) if len(s.split()) >= SHORTEST_SENTENCE]
-        parts = [rewrite(f"{document.title} {s}") for s in sentences[: settings.most_sentences]]
-        chosen = [whole[index], *(parts if len(parts) > 1 else ())]
-        texts += chosen
-        owner += [index] * len(chosen)
-    return texts, np.asarray(owner, np.int32)
+    texts, owner = sentence_passages(dataset.corpus, settings.most_sentences)
+    return list(map(text.TRANSFORMS[dataset.transform], texts)), owner
 
 
 def load_vectors(folder) -> np.ndarray:
@@ -243,7 +234,10 @@ def pseudo_queries_stage(corpus: Stage, settings: PseudoQueries) -> Stage:
 
     def make(place: Workplace) -> None:
         dataset = load_dataset(place.inputs["corpus"])
-        made = pseudo_queries_lib.pseudo_queries(dataset.corpus, kinds=dict(settings.kinds), seed=settings.seed)
+        table = pseudo_queries_lib.PseudoQueries.load(settings.generated) if settings.generated else None
+        made = pseudo_queries_lib.pseudo_queries(
+            dataset.corpus, kinds=dict(settings.kinds), seed=settings.seed, generated=table
+        )
         made.save(place.folder / "pseudo_queries")
         place.meta.update({"pseudo_queries": len(made.texts), "per_document": len(made.texts) / len(dataset.corpus)})
 
