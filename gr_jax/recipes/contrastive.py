@@ -128,7 +128,7 @@ def model_stage(
 
     def _evaluation(place: Workplace, encoder: DenseEncoder, dataset: corpus_lib.Dataset) -> DevEvaluation | None:
         held_out = json.loads((place.inputs["pairs"] / "held_out.json").read_text(encoding="utf-8"))
-        judged = {"dev": dataset.qrels.get("dev", {})}
+        judged: dict[str, Mapping[str, Mapping[str, int]]] = {"dev": dataset.qrels.get("dev", {})}
         if held_out:
             train_split = dataset.split("train")
             judged["dev_unseen"] = {query_id: train_split[query_id] for query_id in held_out}

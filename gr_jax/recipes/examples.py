@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
 from gr_jax.recipes import documents
-from gr_jax.recipes.settings import Network, Training, Vectors
+from gr_jax.recipes.settings import Training, Vectors
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.training.features import Pair, PairFeatures
 from gr_jax.training.token_store import write_token_store
@@ -21,7 +22,18 @@ from gr_jax.training.token_store import write_token_store
 _WORD = re.compile(r"\w+")
 
 
-def vocabulary_stage(corpus: Stage, network: Network) -> Stage:
+class Reads(Protocol):
+    """Settings of whatever reads text: what its encoder is, and which vocabulary that has; see `Network`."""
+
+    @property
+    def encoder(self) -> str: ...
+    @property
+    def vocabulary(self) -> str: ...
+    @property
+    def vocabulary_size(self) -> int: ...
+
+
+def vocabulary_stage(corpus: Stage, network: Reads) -> Stage:
     """The vocabulary of what is read: the pretrained encoder's, bytes, or pieces trained on the documents."""
     settings: dict = {"vocabulary": network.vocabulary}
     if network.vocabulary == "pretrained":

@@ -151,6 +151,9 @@ def seconds_of_earlier_starts(work: pathlib.Path) -> float:
     return sum(start["end"] - start["start"] for start in starts)
 
 
+Judgements = Mapping[str, Mapping[str, int]]  # query id → doc_id → grade
+
+
 class Retrainable(Protocol):
     """A retriever around any parameters of its network."""
 
@@ -174,12 +177,13 @@ class DevEvaluation:
         dataset: corpus_lib.Dataset,
         most: int,
         *,
-        splits: Mapping[str, corpus_lib.Qrels] | None = None,
+        splits: Mapping[str, Judgements] | None = None,
         corpus: corpus_lib.Corpus | None = None,
     ):
         self._retriever, self._corpus = retriever, dataset.corpus if corpus is None else corpus
         self._mean, self._splits = splits is not None, []
-        for name, qrels in (splits or {"dev": dataset.split("dev")}).items():
+        judged: Mapping[str, Judgements] = splits or {"dev": dataset.split("dev")}
+        for name, qrels in judged.items():
             sampled = sample_queries(qrels, most)
             self._splits.append((name, dataset.queries.select(list(sampled)), sampled))
 
@@ -200,7 +204,7 @@ class DevEvaluation:
         return values
 
 
-def sample_queries(qrels: corpus_lib.Qrels, most: int) -> dict[str, Mapping[str, int]]:
+def sample_queries(qrels: Judgements, most: int) -> dict[str, Mapping[str, int]]:
     """The judgements of `most` queries, always the same, in their order."""
     ids: Sequence[str] = list(qrels)
     if len(ids) > most:

@@ -53,7 +53,8 @@ def training_queries(dataset: Dataset, made: MadeQueries, held_out: float, seed:
       held_out: share of the documents with training questions all of whose questions are kept back.
       seed: of the choice.
     """
-    corpus, train = dataset.corpus, dataset.qrels.get("train", {})
+    corpus = dataset.corpus
+    train: Mapping[str, Mapping[str, int]] = dataset.qrels.get("train", {})
     answers = {
         query_id: [corpus.index_of(doc_id) for doc_id, grade in relevant.items() if grade > 0]
         for query_id, relevant in train.items()

@@ -47,7 +47,8 @@ class Refresher:
         steps: int,
         mine: Callable[[Mapping[str, Any]], Negatives],
     ):
-        self.negatives = _Awaited(first, folder, every, self.wait)
+        # One step of mining lies between the parameters and the use of what they found.
+        self.negatives = RefreshedNegatives(first, folder, every=every, start=2 * every, ready=self.wait)
         self._folder, self._every, self._steps, self._mine = folder, every, steps, mine
         self._threads: dict[int, threading.Thread] = {}
         self._failures: dict[int, BaseException] = {}
@@ -85,7 +86,7 @@ class Refresher:
         """How many refreshed tables the first `steps` steps drew from; waits for what is being mined."""
         for thread in self._threads.values():
             thread.join()
-        return sum(self._mined(due) for due in range(2 * self._every, steps, self._every))
+        return sum(self._mined(due) for due in range(self.negatives.start, steps, self._every))
 
     def _start(self, step: int) -> None:
         self._threads[step] = threading.Thread(target=self._run, args=(step,), daemon=True, name=f"refresh {step}")
@@ -108,17 +109,3 @@ class Refresher:
 
     def _snapshot(self, step: int) -> pathlib.Path:
         return self._folder / f"{SNAPSHOT}_{step:08d}"
-
-
-class _Awaited(RefreshedNegatives):
-    """Refreshed tables of which the first comes two refreshes after the beginning: one step of mining ahead of it."""
-
-    def __init__(self, first: Negatives, folder: pathlib.Path, every: int, wait: Callable[[int], None]):
-        super().__init__(first, folder, every=every)
-        self._ready = wait
-
-    def at(self, step: int) -> Negatives:
-        if step < 2 * self.every:
-            return self.first
-        self._ready(step - step % self.every)
-        return super().at(step)

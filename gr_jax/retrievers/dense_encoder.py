@@ -115,7 +115,7 @@ class DenseEncoder:
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes network, vocabulary and settings as an artefact of kind "dense_encoder"."""
-        meta = {f"{side}_length": length for side, length in self.lengths.items()}
+        meta: dict[str, Any] = {f"{side}_length": length for side, length in self.lengths.items()}
         meta |= {f"{side}_prefix": prefix for side, prefix in self.prefixes.items()}
         with storage.write_folder(folder, KIND, meta={**meta, "transform": self.transform}) as new:
             save_bi_encoder(new, self.config, self.params)
