@@ -67,7 +67,7 @@ class Refresher:
     def note(self, params: Mapping[str, Any], step: int) -> None:
         """Begins to mine, where it is time to."""
         due = step + self._every
-        if not step or step % self._every or due >= self._steps or self._mined(due):
+        if not step or step % self._every or due >= self._steps or step in self._threads or self._mined(due):
             return
         arrays = {path: np.asarray(value, order="C") for path, value in flatten(params).items()}
         with storage.write_folder(self._snapshot(step), SNAPSHOT) as folder:
@@ -99,7 +99,8 @@ class Refresher:
             self._mine(jax.device_put(params)).save(self.negatives.path(step + self._every))
             shutil.rmtree(self._snapshot(step))
         except BaseException as error:  # raised where the table is waited for
-            self._failures[step] = error
+            if not self._mined(step + self._every):  # by a thread of an earlier start, which takes the snapshot away
+                self._failures[step] = error
 
     def _mined(self, due: int) -> bool:
         with contextlib.suppress(InputError):
