@@ -1,0 +1,228 @@
+"""Recipes of dense retrieval: what they make, make again, mine, hold out, and go on with after an interruption."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gr_jax
+from gr_jax import corpus, recipes, storage
+from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
+from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
+from gr_jax.errors import InputError
+from gr_jax.models import network_folder
+from gr_jax.recipes import contrastive, learning, mining
+from gr_jax.retrievers import BM25, DenseRetriever, HybridRetriever
+from gr_jax.training.token_store import Ragged
+from tests.recipes.test_dsi import Said
+
+PARAMETERS = f"model/encoder/{network_folder.PARAMETERS_FILE}"
+SHARED = ["corpus", "vocabulary", "bm25", "pseudo_queries", "pairs", "negatives"]
+OWN = ["model", "embeddings", "index", "hybrid", "results"]
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Arguments of `recipes.dpr` besides the folders: ANCE, small enough for a test."""
+    chosen = {
+        "encoders": recipes.Encoders(
+            encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1, query_length=24,
+            document_length=32,
+        ),
+        "pseudo_queries": recipes.PseudoQueries(kinds={"title": 1, "sentence": 1}),
+        "mined": recipes.Mining(
+            shares={"ance": 0.5, "model": 0.25, "bm25": 0.25, "random": 0.0}, kept=4, refresh_every=6
+        ),
+        "training": training(),
+        "say": lambda line: None,
+    }  # fmt: skip
+    return chosen | changes
+
+
+def training(**changes: Any) -> recipes.ContrastiveTraining:
+    chosen = {
+        "steps": 18, "batch_size": 8, "warmup_steps": 2, "learning_rate": 3e-3, "evaluate_every": 6, "dev_queries": 8,
+        "checkpoint_every": 3, "held_out": 0.1,
+    }  # fmt: skip
+    return recipes.ContrastiveTraining(**(chosen | changes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A run, and what it said."""
+
+    source: pathlib.Path
+    model_dir: pathlib.Path
+    searcher: Any
+    said: Said
+
+
+@pytest.fixture(scope="module")
+def finished(beir, tmp_path_factory) -> Finished:
+    model_dir = tmp_path_factory.mktemp("dense") / "runs" / "ance"
+    said = Said()
+    searcher = recipes.dpr(beir, model_dir, name="ANCE", **settings(say=said.append))
+    return Finished(beir, model_dir, searcher, said)
+
+
+def test_every_stage_is_made_once(finished):
+    assert finished.said.made() == SHARED + OWN
+    said = Said()
+    recipes.dpr(finished.source, finished.model_dir, name="ANCE", **settings(say=said.append))
+    assert said.made() == []
+
+
+def test_what_is_on_disk_is_what_was_returned(finished):
+    queries = ["where is the red cat", "who saw a grey goat"]
+    searcher = gr_jax.load(finished.model_dir / "index")
+    assert isinstance(searcher.retriever, DenseRetriever)
+    one, other = (s.retrieve(queries, 24) for s in (finished.searcher, searcher))
+    np.testing.assert_array_equal(one.doc_index, other.doc_index)
+    vectors = storage.load_array(finished.model_dir / "embeddings" / "embeddings" / "vectors.npy")
+    expected = searcher.retriever.encoder.encode(searcher.corpus.contents, "document")
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+def test_the_model_says_how_often_negatives_were_mined(finished):
+    meta = storage.read_folder(finished.model_dir / "model").meta
+    assert meta["refreshes"] == 1 and meta["last_step"] == 18  # mined at 6, used from 12 on
+    assert meta["config"]["mining"]["refresh_every"] == 6
+    (dev,) = meta["dev"]
+    assert {"dev/RR@10", "dev_unseen/RR@10"} <= set(dev)
+
+
+def test_results_have_bm25_and_the_combination_beside(finished):
+    folder = finished.model_dir / "results"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert set(metrics["test"]) == {"BM25", "ANCE", "BM25 + ANCE"}
+    compared = json.loads((folder / "comparisons.json").read_text())
+    assert set(compared["test"]) == {"BM25", "ANCE"}
+    combined = metrics["test"]["BM25 + ANCE"]["RR@10"]
+    for system, found in compared["test"].items():
+        assert found["difference"] == pytest.approx(combined - metrics["test"][system]["RR@10"])
+    hybrid = gr_jax.load(finished.model_dir / "hybrid" / "index").retriever
+    assert isinstance(hybrid, HybridRetriever) and list(hybrid.parts) == ["BM25", "dense"]
+    choice = json.loads((finished.model_dir / "hybrid" / "weights.json").read_text())
+    best = max(point["RR@10"] for point in choice["curve"])
+    assert list(hybrid.weights) == choice["weights"] and hybrid.normalize == choice["normalize"]
+    chosen = [p for p in choice["curve"] if (p["normalize"], p["weight"]) == (hybrid.normalize, hybrid.weights[1])]
+    assert chosen[0]["RR@10"] == best
+
+
+def test_an_interrupted_training_ends_with_the_same_bits(finished, tmp_path, monkeypatch):
+    """Interrupted between a refresh and its first use: the table is mined again, or was there."""
+    judged: list[int] = []
+    judge = learning.DevEvaluation.__call__
+
+    def interrupted(self, params, step):
+        judged.append(step)
+        if judged == [0, 6, 12]:
+            raise KeyboardInterrupt
+        return judge(self, params, step)
+
+    monkeypatch.setattr(learning.DevEvaluation, "__call__", interrupted)
+    run = {**settings(until="model"), "shared_dir": finished.model_dir.parent / "shared"}
+    with pytest.raises(KeyboardInterrupt):
+        recipes.dpr(finished.source, tmp_path / "cut", **run)
+    recipes.dpr(finished.source, tmp_path / "cut", **run)
+    assert judged == [0, 6, 12, 12, 18]
+    assert (tmp_path / "cut" / PARAMETERS).read_bytes() == (finished.model_dir / PARAMETERS).read_bytes()
+    cut, whole = (storage.read_folder(folder / "model").meta for folder in (tmp_path / "cut", finished.model_dir))
+    assert (cut["refreshes"], cut["step"], cut["dev"]) == (whole["refreshes"], whole["step"], whole["dev"])
+
+
+def test_without_steps_nothing_is_mined(beir, finished, tmp_path):
+    said = Said()
+    untrained = settings(training=training(steps=0), until="index", say=said.append)
+    shared = {"shared_dir": finished.model_dir.parent / "shared"}
+    searcher = recipes.dpr(beir, tmp_path / "zero", **untrained, **shared)
+    assert said.made() == ["model", "embeddings", "index"]
+    assert searcher.search("a red cat", 3)
+
+
+def test_settings_that_contradict_each_other(beir, tmp_path):
+    for mistaken in (
+        lambda: settings(mined=recipes.Mining(shares={"ance": 1.0}, refresh_every=4)),  # not at evaluations
+        lambda: settings(mined=recipes.Mining(shares={"ance": 1.0})),
+        lambda: settings(mined=recipes.Mining(shares={"bm25": 1.0}, refresh_every=6)),
+        lambda: settings(mined=recipes.Mining(shares={"bm42": 1.0})),
+        lambda: settings(encoders=recipes.Encoders(similarity="euclidean")),
+        lambda: settings(encoders=recipes.Encoders(temperature=0.0)),
+        lambda: settings(training=training(rates={"document": 1.0})),
+        lambda: settings(training=training(held_out=1.0)),
+        lambda: settings(search=recipes.Search(searcher="telepathy")),
+    ):
+        with pytest.raises(InputError):
+            recipes.dpr(beir, tmp_path / "mine", **mistaken())
+    assert not (tmp_path / "shared").exists()
+
+
+def dataset(count: int = 20) -> Dataset:
+    documents = [Document(f"d{n}", f"title {n}", f"word{n} word{n + 1} common") for n in range(count)]
+    ids = tuple(f"q{n}" for n in range(2 * count))
+    texts = tuple(f"word{n % count}" for n in range(2 * count))
+    train = {f"q{n}": {f"d{n % count}": 1, f"d{(n + 1) % count}": 0} for n in range(2 * count)}
+    train["q0"] = {"d0": 1, "d19": 2}
+    return Dataset(Corpus.from_documents(documents), Queries(ids, texts), {"train": Qrels(train)})
+
+
+def no_queries() -> MadeQueries:
+    return MadeQueries(["made up", "of thin air"], np.array([3, 4], np.int32), np.zeros(2, np.int8), ("title",))
+
+
+def test_held_out_documents_lose_all_their_questions():
+    about = dataset()
+    everything = mining.training_queries(about, no_queries(), 0.0, 0)
+    assert not everything.held_out and len(everything.texts) == 43
+    assert everything.documents[:2] == [[0, 19], [19, 0]]  # once for each answer, which comes first
+    asked = mining.training_queries(about, no_queries(), 0.25, 0)
+    gone = {document for n in asked.held_out for document in [int(n[1:]) % 20] + [19] * (n == "q0")}
+    left = {d for found, source in zip(asked.documents, asked.sources, strict=True) if source == "query" for d in found}
+    assert 5 <= len(gone) <= 6 and not gone & left - {19}
+    assert asked.sources[-2:] == ["pseudo", "pseudo"] and list(asked.documents[-2:]) == [[3], [4]]
+    assert asked.held_out == mining.training_queries(about, no_queries(), 0.25, 0).held_out
+    assert asked.held_out != mining.training_queries(about, no_queries(), 0.25, 1).held_out
+
+
+def test_mined_negatives_are_the_rankings_without_the_answers():
+    about = dataset()
+    asked = mining.training_queries(about, no_queries(), 0.0, 0)
+    offsets = np.cumsum([0, *map(len, asked.documents)])
+    relevant = Ragged(np.array([d for found in asked.documents for d in found], np.int32), offsets)
+    bm25 = BM25(about.corpus)
+    table = mining.mine(bm25, asked.texts, relevant, recipes.Mining(kept=3), "BM25's").documents
+    for row, text in enumerate(asked.texts):
+        ranking = [d for d in bm25.retrieve([text], 20).doc_index[0].tolist() if d >= 0]
+        expected = [d for d in ranking if d not in asked.documents[row]][:3]
+        assert table[row].tolist() == expected + [-1] * (3 - len(expected))
+
+
+def test_dev_searches_its_answers_and_a_sample_of_the_rest():
+    about = dataset()
+    judged = [{"q1": {"d1": 1}, "q2": {"d2": 1}}, {"q7": {"d7": 1}}]
+    some = contrastive.searched_documents(about, judged, training(dev_documents=8))
+    assert len(some) == 8 and {"d1", "d2", "d7"} <= set(some.doc_ids)
+    assert list(some.doc_ids) == list(contrastive.searched_documents(about, judged, training(dev_documents=8)).doc_ids)
+    assert contrastive.searched_documents(about, judged, training(dev_documents=0)) is about.corpus
+    assert len(contrastive.searched_documents(about, judged, training(dev_documents=2))) == 3
+
+
+def test_bm25_as_a_recipe(beir, tmp_path):
+    said = Said()
+    searcher = recipes.bm25(beir, tmp_path / "bm25", say=said.append)
+    assert said.made() == ["corpus", "bm25", "index", "results"]
+    read = corpus.read_beir(beir)
+    expected = BM25(read.corpus).retrieve(["red cat", "under the bridge"], 10)
+    for one in (searcher, gr_jax.load(tmp_path / "bm25" / "index")):
+        found = one.retrieve(["red cat", "under the bridge"], 10)
+        np.testing.assert_array_equal(found.doc_index, expected.doc_index)
+        np.testing.assert_array_equal(found.score, expected.score)
+    metrics = json.loads((tmp_path / "bm25" / "results" / "metrics.json").read_text())
+    assert list(metrics["test"]) == ["BM25"]
+    shutil.rmtree(tmp_path / "bm25" / "results")
+    said = Said()
+    recipes.bm25(beir, tmp_path / "bm25", lexical=recipes.Lexical(b=0.9), say=said.append)
+    assert said.made() == ["bm25", "index", "results"]
