@@ -56,6 +56,7 @@ class QueryGenerating(Settings):
       row_targets: tokens of the queries of one document in an update.
       learning_rate, warmup_steps, weight_decay, clip: of AdamW; the rate falls linearly.
       evaluate_every: steps between measurements of −log p of dev queries, of which the best parameters are kept.
+      dev_documents: so many of the documents that dev queries ask for are measured on.
       checkpoint_every: steps between checkpoints.
       seed: of initialisation, shuffling and dropout.
     """
@@ -74,7 +75,7 @@ class QueryGenerating(Settings):
     query_tokens: int = 24
     made: Mapping[str, int] = dataclasses.field(default_factory=lambda: {"cloze": 4})
     others: float = 0.25
-    steps: int = 600
+    steps: int = 500
     batch_size: int = 32
     row_targets: int = 96
     learning_rate: float = 1e-3
@@ -82,6 +83,7 @@ class QueryGenerating(Settings):
     weight_decay: float = 0.01
     clip: float = 1.0
     evaluate_every: int = 100
+    dev_documents: int = 256
     checkpoint_every: int = 100
     seed: int = 0
 
@@ -89,7 +91,7 @@ class QueryGenerating(Settings):
         one_of("QueryGenerating.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
         at_least(1, width=self.width, heads=self.heads, decoder_layers=self.decoder_layers, mlp_width=self.mlp_width)
         at_least(2, words=self.words, query_tokens=self.query_tokens)
-        at_least(1, batch_size=self.batch_size)
+        at_least(1, batch_size=self.batch_size, dev_documents=self.dev_documents)
         at_least(0, steps=self.steps, warmup_steps=self.warmup_steps)
         if self.row_targets < self.query_tokens:
             raise InputError(
@@ -114,11 +116,11 @@ class GeneratedQueries(Settings):
       seed: of the drawing.
     """
 
-    samples: int = 40
+    samples: int = 30
     top_k: int = 10
     temperature: float = 1.0
     within: int = 3
-    most: int = 20
+    most: int = 16
     batch_size: int = 16
     seed: int = 0
 
@@ -168,7 +170,7 @@ def generator_stage(corpus: Stage, vocabulary: Stage, settings: QueryGenerating)
 
         dev = None
         if len(dataset.qrels.get("dev", ())):
-            part = _queries_of(dataset, words, settings, "dev")
+            part = _sample(_queries_of(dataset, words, settings, "dev"), settings.dev_documents)
             dev = batches(part, "dev", targets=max(_DEV_TARGETS, settings.query_tokens), epochs=1)
 
         def evaluate(params: Mapping[str, Any], step: int) -> dict[str, float]:
@@ -371,6 +373,13 @@ def _queries_of(dataset: Dataset, vocabulary: Any, settings: QueryGenerating, sp
         seed=settings.seed,
         others=settings.others if learning else 0.0,
     )
+
+
+def _sample(data: DocumentQueries, most: int) -> DocumentQueries:
+    """So many of the documents, always the same."""
+    chosen = np.sort(np.random.default_rng(0).permutation(len(data.documents))[:most])
+    asked, made = ([queries[place] for place in chosen] for queries in (data.asked, data.made))
+    return DocumentQueries(data.documents[chosen], asked, made)
 
 
 def _make_network(
