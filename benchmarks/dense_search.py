@@ -186,7 +186,7 @@ def rows() -> list[harness.Row]:
         for codes in (None, "row"):
             config: dict[str, Any] = {
                 "documents": documents, "width": width, "clusters": clusters, "chosen": chosen, "codes": codes,
-                "overfetch": 2.0,
+                "overfetch": 1.25,
             }  # fmt: skip
             floors = {"times faster": 1.5, "recall@100": 0.995} if codes else {"times faster": 1.0}
             found.append(

@@ -50,8 +50,8 @@ class ClusteredSearch:
         `num_clusters` clusters by k-means.
       num_clusters: clusters in all; None takes as many as `clusters` names, or about 4√n.
       chosen: how many clusters `search` looks into.
-      codes: None, or "row" or "dimension": scores come from int8 codes with such scales, and `overfetch` · k candidates
-        are scored again from the float32 rows.
+      codes: None, or "row" or "dimension": scores come from int8 codes with such scales, and `overfetch` · k + 16
+        candidates are scored again from the float32 rows.
       overfetch: see `codes`.
       backend: "numba" (CPU), "xla", "scann" (CPU, a brute-force scorer of each cluster; without codes), or "auto":
         numba where the default device is a CPU and numba is installed, else XLA.
@@ -69,7 +69,7 @@ class ClusteredSearch:
         num_clusters: int | None = None,
         chosen: int = 32,
         codes: str | None = None,
-        overfetch: float = 2.0,
+        overfetch: float = 1.25,
         backend: str = "auto",
         seed: int = 0,
     ):

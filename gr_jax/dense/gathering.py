@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from gr_jax.dense import streaming
 from gr_jax.dense.base import Found, merge, nothing_found
-from gr_jax.dense.tiles import Tiles
+from gr_jax.dense.tiles import Tiles, candidates
 
 PLANS = ("tiles", "full")
 _TILE = 64  # rows of a cluster that are sliced at once
@@ -109,7 +108,7 @@ def search(
     most = k * tiles.multiplicity
     coded = queries
     if tiles.codes is not None:
-        most, coded = math.ceil(most * overfetch), queries * tiles.codes.dimension_scales
+        most, coded = candidates(most, overfetch), queries * tiles.codes.dimension_scales
     coded = _pad(coded, batch)
     keep = _pad(allowed & live if allowed.shape[1] else live[None], batch if len(allowed) > 1 else 1)
     if plan == "full":

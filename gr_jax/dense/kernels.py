@@ -1,8 +1,9 @@
 """Scoring the chosen clusters of each query on the CPU, compiled by numba.
 
 The (query, cluster) pairs of a batch are grouped by cluster, so that a tile is read from memory once, however many
-queries have chosen it; then every query picks its best from its own scores. A score is the same number whatever else is
-in the batch: one routine makes all of them, two queries by four rows at a time.
+queries have chosen it: nothing is left that a product with all documents could save. Then every query picks its best
+from its own scores. A score is the same number whatever else is in the batch: one routine makes all of them, for two
+queries and four rows at a time.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gr_jax.dense.base import Found, optional
-from gr_jax.dense.tiles import Tiles
+from gr_jax.dense.base import Found, nothing_found, optional
+from gr_jax.dense.tiles import Tiles, candidates
 
 _MOST_SCORES = 1 << 24  # scores that are held at once: more queries together read a tile less often
 _CHUNK = 32  # scores whose largest is compared first
@@ -55,12 +56,16 @@ def search(
       live: bool[documents].
       allowed: bool[1 or batch, documents]; [1, 0] allows all.
       tanh: scores are tanh(q·d) + bonus instead of q·d + bonus.
-      overfetch: with int8 codes, how many times k candidates are scored again from the float32 rows.
+      overfetch: with int8 codes, about how many times k candidates are scored again from the float32 rows.
 
     Returns:
       Positions and scores, as `VectorSearch.search`.
     """
-    found = np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32)
+    # Loops are compiled for each kind of argument: one that may be written, as here, and one that may not are two.
+    queries, clusters, bonus, allowed = (
+        np.require(x, requirements=("C", "W")) for x in (queries, clusters, bonus, allowed)
+    )
+    found = nothing_found(len(queries), k)
     sizes = np.diff(tiles.offsets)
     lengths = np.where(clusters >= 0, sizes[clusters], 0).sum(axis=1)
     ends = np.cumsum(lengths)
@@ -96,7 +101,7 @@ def _search(tiles, queries, clusters, bonus, k, live, allowed, lengths, tanh, ov
     scales = np.maximum(np.abs(scaled).max(axis=1), np.float32(1e-30)) / np.float32(127)
     rounded = np.rint(scaled / scales[:, None]).astype(np.int8)
     compiled.score_codes(codes.codes, codes.row_scales, rounded, scales, tiles.offsets, groups, pairs, places, scores)
-    most = math.ceil(overfetch * most)
+    most = candidates(most, overfetch)
     entries, _ = compiled.select(
         scores, starts, clusters, bonus, tiles.offsets, tiles.documents, live, allowed, most, most, tanh, True
     )
@@ -157,37 +162,33 @@ def _build(numba: Any) -> Kernels:
                     filled[c] += 1
         return groups, pairs, places
 
-    def make_products(zero, convert):
-        """Products of two vectors with four: the sums stay in registers, every number is loaded once."""
-
-        @plain(fastmath=True)
-        def products(p, q, v, w, x, y):
-            pv = pw = px = py = qv = qw = qx = qy = zero
-            for i in range(p.shape[0]):
-                a, b = convert(p[i]), convert(q[i])
-                s, t, u, z = convert(v[i]), convert(w[i]), convert(x[i]), convert(y[i])
-                pv += a * s
-                pw += a * t
-                px += a * u
-                py += a * z
-                qv += b * s
-                qw += b * t
-                qx += b * u
-                qy += b * z
-            return pv, pw, px, py, qv, qw, qx, qy
-
-        return products
+    @plain(fastmath=True)
+    def products(p, q, v, w, x, y):
+        """Of two queries with four rows: the sums stay in registers, every number is loaded once."""
+        pv = pw = px = py = qv = qw = qx = qy = np.float32(0)
+        for i in range(p.shape[0]):
+            a, b, s, t, u, z = p[i], q[i], v[i], w[i], x[i], y[i]
+            pv += a * s
+            pw += a * t
+            px += a * u
+            py += a * z
+            qv += b * s
+            qw += b * t
+            qx += b * u
+            qy += b * z
+        return pv, pw, px, py, qv, qw, qx, qy
 
     @plain
-    def to_float(x):
-        return np.float32(x)
-
-    @plain
-    def to_integer(x):
-        return np.int32(x)
-
-    products = make_products(np.float32(0), to_float)
-    code_products = make_products(np.int32(0), to_integer)
+    def code_products(p, v, w, x, y):
+        """Of one query with four rows of codes: of two queries at once, what widens the numbers costs more."""
+        pv = pw = px = py = np.int32(0)
+        for i in range(p.shape[0]):
+            a, s, t, u, z = np.int32(p[i]), np.int32(v[i]), np.int32(w[i]), np.int32(x[i]), np.int32(y[i])
+            pv += np.int32(a * s)
+            pw += np.int32(a * t)
+            px += np.int32(a * u)
+            py += np.int32(a * z)
+        return pv, pw, px, py
 
     @plain(parallel=True)
     def score(rows, queries, offsets, groups, pairs, places, scores):
@@ -210,19 +211,13 @@ def _build(numba: Any) -> Kernels:
             first, last = offsets[c], offsets[c + 1]
             for r in range(first, last if groups[c + 1] > groups[c] else first, 4):
                 e, f, g = min(r + 1, last - 1), min(r + 2, last - 1), min(r + 3, last - 1)
-                for m in range(groups[c], groups[c + 1], 2):
-                    n = min(m + 1, groups[c + 1] - 1)
-                    found = code_products(queries[pairs[m]], queries[pairs[n]], codes[r], codes[e], codes[f], codes[g])
+                for m in range(groups[c], groups[c + 1]):
+                    found = code_products(queries[pairs[m]], codes[r], codes[e], codes[f], codes[g])
                     at, by = places[m] - first, scales[pairs[m]]
                     scores[at + r] = np.float32(found[0]) * by * row_scales[r]
                     scores[at + e] = np.float32(found[1]) * by * row_scales[e]
                     scores[at + f] = np.float32(found[2]) * by * row_scales[f]
                     scores[at + g] = np.float32(found[3]) * by * row_scales[g]
-                    at, by = places[n] - first, scales[pairs[n]]
-                    scores[at + r] = np.float32(found[4]) * by * row_scales[r]
-                    scores[at + e] = np.float32(found[5]) * by * row_scales[e]
-                    scores[at + f] = np.float32(found[6]) * by * row_scales[f]
-                    scores[at + g] = np.float32(found[7]) * by * row_scales[g]
 
     @plain(inline="always")
     def key_of(bits, place):
@@ -350,15 +345,14 @@ def _build(numba: Any) -> Kernels:
         count = 0
         while count < len(entries) and entries[count] >= 0:
             count += 1
-        ordered = np.sort(entries[:count])  # neighbours in memory one after another
         keys = np.empty(count, np.uint64)
         value = np.empty(1, np.float32)
         bits = value.view(np.uint32)
         for i in range(0, count, 4):
             e, f, g = min(i + 1, count - 1), min(i + 2, count - 1), min(i + 3, count - 1)
-            found = products(query, query, rows[ordered[i]], rows[ordered[e]], rows[ordered[f]], rows[ordered[g]])
+            found = products(query, query, rows[entries[i]], rows[entries[e]], rows[entries[f]], rows[entries[g]])
             for j in range(min(4, count - i)):
-                entry, extra = ordered[i + j], np.float32(0)
+                entry, extra = entries[i + j], np.float32(0)
                 for m in range(len(bonus)):
                     c = clusters[m]
                     if c >= 0 and offsets[c] <= entry < offsets[c + 1]:

@@ -60,7 +60,7 @@ class ScannSearch:
         self.settings = {"leaves": leaves, "searched": searched or -(-leaves // 16), "reorder": reorder}
         if min(self.settings.values()) < 1:
             raise InputError("leaves and candidates are counted from 1", "Correct them.", value=self.settings)
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or _cores()
         self._build()
         if recall is not None:
             self.tune(recall, tune_queries)
@@ -153,7 +153,7 @@ class ScannSearch:
         manifest = storage.read_folder(folder, KIND, verify=verify)
         path = pathlib.Path(folder)
         search = cls.__new__(cls)
-        search._threads = threads or len(os.sched_getaffinity(0))
+        search._threads = threads or _cores()
         search._stored = StoredVectors.read(path, mmap=mmap)
         try:
             search.settings = {name: int(manifest.meta[name]) for name in ("leaves", "searched", "reorder")}
@@ -221,6 +221,10 @@ class ScannSearch:
         )
         missing = ~np.isfinite(scores)
         return np.where(missing, -1, positions).astype(np.int32), np.where(missing, -np.inf, scores).astype(np.float32)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _doubling(start: int, end: int):

@@ -54,7 +54,7 @@ class ClusterScorers:
         order = np.argsort(clusters[chosen_by, places], kind="stable")
         chosen_by, places = chosen_by[order], places[order]
         named, firsts = np.unique(clusters[chosen_by, places], return_index=True)
-        for cluster, first, last in zip(named, firsts, [*firsts[1:], len(order)], strict=True):
+        for cluster, first, last in zip(named, firsts, np.append(firsts, len(order))[1:], strict=True):
             found, products = self._score(int(cluster), queries[chosen_by[first:last]])
             products = np.tanh(products) if tanh else products
             for row, b, j in zip(range(len(found)), chosen_by[first:last], places[first:last], strict=True):

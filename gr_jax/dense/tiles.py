@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 
 import numpy as np
@@ -144,6 +145,11 @@ def encode(rows: Float[np.ndarray, "entries d"], scale: str, *, block: int = 1 <
 
 def _scale(largest: np.ndarray) -> np.ndarray:
     return np.where(largest > 0, largest / 127, 1).astype(np.float32)
+
+
+def candidates(k: int, overfetch: float) -> int:
+    """How many of the best by int8 codes are scored again so that the k best are nearly surely among them."""
+    return math.ceil(overfetch * k) + 16
 
 
 def write(tiles: Tiles, folder: pathlib.Path) -> None:
