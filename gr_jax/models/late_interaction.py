@@ -167,7 +167,9 @@ class LateInteraction(nn.Module):
         return jnp.concatenate([whole[:, None], vectors], axis=1)
 
 
-def kept_tokens(config: LateInteractionConfig, tokens: Sequence[int]) -> Int[np.ndarray, " vectors"]:
+def kept_tokens(
+    config: LateInteractionConfig, tokens: Sequence[int] | Int[np.ndarray, " length"]
+) -> Int[np.ndarray, " vectors"]:
     """Which token each vector of a document stands for, in the order of `encode_document`; −1 for the whole text.
 
     Args:
