@@ -19,10 +19,11 @@ _RETRIEVERS = {
     "bm25": "gr_jax.retrievers.lexical:BM25",
     "dense": "gr_jax.retrievers.dense:DenseRetriever",
     "hybrid": "gr_jax.retrievers.hybrid:HybridRetriever",
+    "late_interaction": "gr_jax.retrievers.late_interaction:LateInteractionRetriever",
     "rerank": "gr_jax.retrievers.rerank:RerankRetriever",
 }
 # Those that read the documents themselves when they answer or explain.
-_READ_CORPUS = ("bm25", "hybrid", "rerank")
+_READ_CORPUS = ("bm25", "hybrid", "late_interaction", "rerank")
 
 
 def save(

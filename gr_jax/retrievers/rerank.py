@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KIND = "rerank"
 DEPTH = 20
 # What a scorer's folder says it is → where its class lives.
-_SCORERS = {"cross_encoder": "gr_jax.models.pair_scorer:PairScorer"}
+_SCORERS = {"cross_encoder": "gr_jax.retrievers.cross_encoder:CrossEncoderScorer"}
 
 
 class Scorer(Protocol):
