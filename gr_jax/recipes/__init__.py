@@ -4,6 +4,7 @@ searcher = recipes.dsi("my_beir_folder", "runs/mine")
 searcher.search("a question", k=5)
 """
 
+from gr_jax.recipes.cross_encoder import bm25_cross_encoder as bm25_cross_encoder
 from gr_jax.recipes.dense import dpr as dpr
 from gr_jax.recipes.dense_settings import ContrastiveTraining as ContrastiveTraining
 from gr_jax.recipes.dense_settings import Encoders as Encoders
@@ -14,6 +15,9 @@ from gr_jax.recipes.doct5query import GeneratedQueries as GeneratedQueries
 from gr_jax.recipes.doct5query import QueryGenerating as QueryGenerating
 from gr_jax.recipes.doct5query import bm25_doct5query as bm25_doct5query
 from gr_jax.recipes.dsi import dsi as dsi
+from gr_jax.recipes.interaction_settings import Crossing as Crossing
+from gr_jax.recipes.interaction_settings import Interaction as Interaction
+from gr_jax.recipes.late_interaction import colbert as colbert
 from gr_jax.recipes.lexical import bm25 as bm25
 from gr_jax.recipes.run import run as run
 from gr_jax.recipes.settings import Decoding as Decoding

@@ -1,0 +1,156 @@
+"""Training on queries with their answers and wrong documents, of networks that are not bi-encoders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from gr_jax import corpus as corpus_lib
+from gr_jax.recipes import contrastive, mining
+from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
+from gr_jax.recipes.learning import DevEvaluation, Retrainable, make_optimizer, sample_queries
+from gr_jax.recipes.settings import PseudoQueries
+from gr_jax.recipes.stages import Workplace
+from gr_jax.training import negatives as tables
+from gr_jax.training.contrastive_batches import ContrastiveBatches
+from gr_jax.training.loop import EarlyStopping, TrainResult, train
+from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.token_store import TokenStore
+from gr_jax.training.train_state import Model
+
+
+def fit(
+    place: Workplace,
+    model: Model,
+    params: Mapping[str, Any],
+    *,
+    encoders: Encoders,
+    mined: Mining,
+    training: ContrastiveTraining,
+    multipliers: Mapping[str, float],
+    evaluate: DevEvaluation | None,
+    documents: TokenStore | None = None,
+) -> TrainResult:
+    """Trains a model on batches of the finished stages "pairs" and "negatives"; goes on where it was interrupted.
+
+    Args:
+      place: of the stage; what training was like goes into its `meta`.
+      model: reads the batches of `ContrastiveBatches`.
+      params: to begin with.
+      encoders, mined, training: settings.
+      multipliers: of learning rates, unless the settings have some.
+      evaluate: retrieval on dev; None keeps the last parameters.
+      documents: the documents' tokens; None takes those of "pairs".
+    """
+    queries, texts = mining.load_pairs(place.inputs["pairs"])
+    texts = texts if documents is None else documents
+    table = mining.mixed(mining.load_negatives(place.inputs["negatives"], mined), mined)
+    if table is None:
+        table = tables.random_negatives(queries.targets, len(texts), mined.kept, seed=mined.seed)
+    batches = ContrastiveBatches(
+        queries,
+        texts,
+        batch_size=training.batch_size,
+        negatives=table,
+        num_negatives=training.negatives,
+        query_lengths=encoders.query_length,
+        document_lengths=encoders.document_length,
+        rates=training.rates,
+        seed=training.seed,
+    )
+    keep = training.keep_best if evaluate is not None else ""
+    result = train(
+        model,
+        batches,
+        steps=training.steps,
+        optimizer=make_optimizer(training, multipliers if training.multipliers is None else training.multipliers),
+        model_dir=place.work,
+        mesh=None if tuple(training.mesh) == (0, 1) else make_mesh(*training.mesh),
+        seed=training.seed,
+        initial_params=params,
+        evaluate=evaluate,
+        eval_every=training.evaluate_every if evaluate is not None else 0,
+        evaluate_first=bool(keep),
+        early_stopping=EarlyStopping(keep, training.patience) if keep else None,
+        checkpoint_every=training.checkpoint_every,
+        progress=True,
+    )
+    dev = [record for record in result.history if record["step"] == result.step]
+    place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev})
+    return result
+
+
+def provenance(pseudo_queries: PseudoQueries, mined: Mining, training: ContrastiveTraining) -> dict[str, Any]:
+    """What reports say of the training's data and seeds."""
+    return {
+        "pseudo_queries": pseudo_queries.summary() if training.steps else "none: not trained",
+        "seeds": sorted({pseudo_queries.seed, mined.seed, training.seed}) if training.steps else [training.seed],
+    }
+
+
+def judged_queries(
+    place: Workplace, dataset: corpus_lib.Dataset, training: ContrastiveTraining
+) -> dict[str, corpus_lib.Qrels] | None:
+    """What retrieval is measured on during training: dev, and what was held out; None where it is not."""
+    if not training.dev_queries or not len(dataset.qrels.get("dev", ())):
+        return None
+    held_out = json.loads((place.inputs["pairs"] / "held_out.json").read_text(encoding="utf-8"))
+    judged: dict[str, Any] = {"dev": dataset.split("dev")}
+    if held_out:
+        train_split = dataset.split("train")
+        judged["dev_unseen"] = {query_id: train_split[query_id] for query_id in held_out}
+    return judged
+
+
+def evaluation(
+    retriever: Retrainable,
+    dataset: corpus_lib.Dataset,
+    judged: Mapping[str, corpus_lib.Qrels],
+    training: ContrastiveTraining,
+    *,
+    corpus: corpus_lib.Corpus | None = None,
+) -> DevEvaluation:
+    """Retrieval of these queries with the parameters of each moment."""
+    return DevEvaluation(retriever, dataset, training.dev_queries, splits=judged, corpus=corpus)
+
+
+def searched(
+    dataset: corpus_lib.Dataset, judged: Mapping[str, corpus_lib.Qrels], training: ContrastiveTraining
+) -> corpus_lib.Corpus:
+    """The documents that retrieval during training searches."""
+    sampled = [sample_queries(qrels, training.dev_queries) for qrels in judged.values()]
+    return contrastive.searched_documents(dataset, sampled, training)
+
+
+def finish(place: Workplace, before: float, started: float) -> None:
+    """Keeps the curves, and how long all starts trained."""
+    curves = place.work / "metrics.jsonl"
+    if curves.exists():
+        shutil.copy(curves, place.folder / "metrics.jsonl")
+    else:
+        (place.folder / "metrics.jsonl").write_text("")
+    place.meta["seconds"] = before + time.monotonic() - started
+
+
+def with_pretrained(params: Mapping[str, Any], pretrained: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Parameters on the host, with the pretrained encoder's in their places."""
+    merged: dict[str, Any] = jax.tree.map(np.asarray, dict(params))
+    for name in ("token_embedder", "encoder"):
+        if pretrained is not None:
+            merged[name] = jax.tree.map(np.asarray, dict(pretrained[name]))
+    return merged
+
+
+def frozen_half(num_layers: int, pretrained: Mapping[str, Any] | None) -> dict[str, float]:
+    """Multipliers that freeze a pretrained encoder's word embeddings and the lower half of its layers."""
+    if pretrained is None:
+        return {}
+    names = ["token_embedder", *(f"encoder/{name}" for name in pretrained["encoder"] if "embed" in name)]
+    names += [f"encoder/layers_{layer}" for layer in range(num_layers // 2)]
+    return dict.fromkeys(names, 0.0)
