@@ -132,7 +132,7 @@ def test_updates_that_cannot_be_change_nothing(encoders):
 def test_passages_by_hand():
     corpus = Corpus.from_documents(
         [
-            Document("d0", "Owls", "They hunt at night. No. They sleep through the day. They see very well."),
+            Document("d0", "Owls", "They hunt at night. Quietly. They sleep through the day. They see very well."),
             Document("d1", "", "There is one sentence here."),
         ]
     )
