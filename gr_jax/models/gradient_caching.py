@@ -7,6 +7,7 @@ each chunk is computed once more. That is rematerialisation inside a scan, so an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -41,7 +42,7 @@ def encode_in_chunks(
     if chunks == 1:
         return encode(tokens, rng)
 
-    @jax.checkpoint
+    @functools.partial(jax.checkpoint, prevent_cse=False)  # a scan keeps forward and backward apart anyway
     def part(number: Array, piece: Array) -> Array:
         return encode(piece, None if rng is None else jax.random.fold_in(rng, number))
 
