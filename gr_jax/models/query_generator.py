@@ -139,7 +139,7 @@ class QueryGenerator(nn.Module):
             self._embed(tokens), step, ancestors, cache.self_attention, cache.cross_attention, mask
         )
         features = Features(own, self._copy_logits(own, cache.keys, mask), cache.source)
-        return features, cache.replace(self_attention=written)
+        return features, dataclasses.replace(cache, self_attention=written)
 
     def _embed(self, tokens):
         # Rows of a pretrained table are about as long as 1, the decoder's states as the root of their width.

@@ -89,7 +89,7 @@ class QueryBatches:
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of a batch."""
         target = (self.batch_size, self._targets)
-        shapes = {
+        shapes: dict[str, tuple[int, ...]] = {
             f"decoder_{name}": target for name in ("input_tokens", "target_tokens", "loss_weights", "segment_ids")
         }
         shapes["encoder_input_tokens"] = (self.batch_size, self._data.documents.shape[1])
