@@ -129,22 +129,6 @@ def test_updates_that_cannot_be_change_nothing(encoders):
         Searcher(object(), CORPUS).update(remove=["d0"])
 
 
-def test_passages_by_hand():
-    corpus = Corpus.from_documents(
-        [
-            Document("d0", "Owls", "They hunt at night. Quietly. They sleep through the day. They see very well."),
-            Document("d1", "", "There is one sentence here."),
-        ]
-    )
-    texts, owner = sentence_passages(corpus, 2)
-    assert list(texts) == [
-        corpus[0].contents, "Owls They hunt at night.", "Owls They sleep through the day.", corpus[1].contents
-    ]  # fmt: skip
-    assert owner.tolist() == [0, 0, 0, 1]
-    texts, owner = sentence_passages(corpus, 0)
-    assert list(texts) == list(corpus.contents) and owner.tolist() == [0, 1]
-
-
 @pytest.mark.parametrize("k", [1, 3, 24])
 def test_a_document_is_found_by_the_best_of_its_passages(encoders, k):
     """Against the maximum over a whole table; filters and all depths."""
