@@ -144,7 +144,6 @@ def model_stage(
                 reranked = Reranked(first, scorer, dataset.corpus, crossing.depth, dataset.transform)
                 evaluate = pair_training.evaluation(reranked, dataset, judged, training)
             taught = training.taught(settings)
-            slower = pair_training.frozen_half(module.config.encoder.num_encoder_layers, pretrained)
             result = pair_training.fit(
                 place,
                 CrossEncoderModel(module, softmax=crossing.softmax, pointwise=crossing.pointwise),
@@ -152,7 +151,7 @@ def model_stage(
                 encoders=taught,
                 mined=mined,
                 training=training,
-                multipliers=slower | (_FASTER if pretrained is not None else {}),
+                multipliers=pair_training.learning_rate_multipliers(params, pretrained, _FASTER),
                 evaluate=evaluate,
                 documents=TokenStore.load(place.inputs["pair_texts"] / "documents"),
             )

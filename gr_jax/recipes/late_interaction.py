@@ -186,7 +186,6 @@ def model_stage(
                 short = encoder.with_lengths(taught.query_length, taught.document_length)
                 reencoded = Reencoded(short, searched)
                 evaluate = pair_training.evaluation(reencoded, dataset, judged, training, corpus=searched)
-            slower = pair_training.frozen_half(module.config.encoder.num_encoder_layers, pretrained)
             result = pair_training.fit(
                 place,
                 LateInteractionModel(module, chunks=training.chunks),
@@ -194,7 +193,7 @@ def model_stage(
                 encoders=training.taught(settings),
                 mined=mined,
                 training=training,
-                multipliers=slower | (_FASTER if pretrained is not None else {}),
+                multipliers=pair_training.learning_rate_multipliers(encoder.params, pretrained, _FASTER),
                 evaluate=evaluate,
             )
             encoder = encoder.with_parameters(result.params)

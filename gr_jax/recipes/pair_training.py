@@ -147,10 +147,20 @@ def with_pretrained(params: Mapping[str, Any], pretrained: Mapping[str, Any] | N
     return merged
 
 
-def frozen_half(num_layers: int, pretrained: Mapping[str, Any] | None) -> dict[str, float]:
-    """Multipliers that freeze a pretrained encoder's word embeddings and the lower half of its layers."""
+def learning_rate_multipliers(
+    params: Mapping[str, Any], pretrained: Mapping[str, Any] | None, faster: Mapping[str, float]
+) -> dict[str, float]:
+    """Which parameters move how much, where nobody says otherwise: of a pretrained encoder neither the word embeddings
+    nor the lower half of the layers, and what is new beside it faster.
+
+    Args:
+      params: of the network.
+      pretrained: of its encoder; None where it starts from scratch, and everything moves alike.
+      faster: factor of each new parameter; those that the network lacks are left out.
+    """
     if pretrained is None:
         return {}
+    layers = sorted(int(name.removeprefix("layers_")) for name in pretrained["encoder"] if name.startswith("layers_"))
     names = ["token_embedder", *(f"encoder/{name}" for name in pretrained["encoder"] if "embed" in name)]
-    names += [f"encoder/layers_{layer}" for layer in range(num_layers // 2)]
-    return dict.fromkeys(names, 0.0)
+    names += [f"encoder/layers_{layer}" for layer in layers[: len(layers) // 2]]
+    return dict.fromkeys(names, 0.0) | {name: factor for name, factor in faster.items() if name in params}

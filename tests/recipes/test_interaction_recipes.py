@@ -9,10 +9,13 @@ import pytest
 
 from gr_jax import recipes
 from gr_jax.errors import InputError
-from gr_jax.recipes import cross_encoder, late_interaction
+from gr_jax.models import BertConfig, CrossEncoder, CrossEncoderConfig, LateInteraction, LateInteractionConfig
+from gr_jax.recipes import cross_encoder, late_interaction, pair_training
 from gr_jax.recipes.interaction_settings import Crossing, Interaction
 from gr_jax.retrievers.token_encoder import TokenEncoder
 from gr_jax.text import ByteVocabulary
+from gr_jax.training.optimizers import adamw
+from gr_jax.training.train_state import flatten
 from tests.small_data import write_beir
 
 TINY = recipes.Encoders(
@@ -43,7 +46,7 @@ def shared(tmp_path_factory):
 
 
 def test_colbert(folder, shared, tmp_path):
-    said = []
+    said: list[str] = []
     searcher = late_interaction.colbert(
         folder, tmp_path / "run", interaction=Interaction(dimension=8, augmentation=36, precision="int8"),
         training=_training(4), shared_dir=shared, say=said.append, **COMMON,
@@ -95,9 +98,30 @@ def test_principal_axes_keep_the_order_of_states():
 def test_special_tokens_are_none_that_texts_have():
     module, _ = late_interaction.make_network(TINY, Interaction(dimension=8, markers=True), ByteVocabulary())
     config, size = module.config, ByteVocabulary().size
-    special = [config.mask_token, config.query_marker, config.document_marker]
+    special = [config.mask_token, config.query_marker or 0, config.document_marker or 0]
     assert len({*special}) == 3 and min(special) >= size and max(special) < config.encoder.vocab_size
     assert set(config.skipped_tokens) == {ByteVocabulary().encode(symbol)[0] for symbol in string.punctuation}
+
+
+def test_multipliers_name_parameters_that_there_are():
+    """A pretrained BERT's lower half stands still, what is new beside it moves faster."""
+    bert = BertConfig(vocab_size=30, emb_dim=8, num_heads=2, num_encoder_layers=4, mlp_dim=8, max_positions=9)
+    tokens = np.ones((1, 4), np.int32)
+    for module, faster in (
+        (LateInteraction(LateInteractionConfig(bert, dimension=4, whole_text=True)), late_interaction._FASTER),
+        (CrossEncoder(CrossEncoderConfig(bert, similarity=True)), cross_encoder._FASTER),
+    ):
+        shapes = jax.eval_shape(module.init, jax.random.key(0), tokens, tokens)["params"]
+        found = pair_training.learning_rate_multipliers(shapes, shapes, faster)
+        factors = adamw(1e-3, multipliers=found).factors(flatten(shapes))
+        still = {path for path, factor in factors.items() if not factor}
+        assert {path.split("/")[1] for path in still if path.startswith("encoder")} == {
+            "position_embedder", "token_type_embedder", "embedding_layer_norm", "layers_0", "layers_1",
+        }  # fmt: skip
+        assert "token_embedder/embedding" in still
+        new = {path.split("/")[0] for path, factor in factors.items() if factor > 1}
+        assert new == set(shapes) - {"token_embedder", "encoder"}
+        assert pair_training.learning_rate_multipliers(shapes, None, faster) == {}
 
 
 def test_bad_settings(folder, tmp_path):
