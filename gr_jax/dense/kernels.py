@@ -345,17 +345,12 @@ def _build(numba: Any) -> Kernels:
         count = 0
         while count < len(entries) and entries[count] >= 0:
             count += 1
-        # Copied first: many rows are then fetched from memory at once, where products would wait for four at a time.
-        copied = np.empty((count, rows.shape[1]), np.float32)
-        for i in range(count):
-            for j in range(rows.shape[1]):
-                copied[i, j] = rows[entries[i], j]
         keys = np.empty(count, np.uint64)
         value = np.empty(1, np.float32)
         bits = value.view(np.uint32)
         for i in range(0, count, 4):
             e, f, g = min(i + 1, count - 1), min(i + 2, count - 1), min(i + 3, count - 1)
-            found = products(query, query, copied[i], copied[e], copied[f], copied[g])
+            found = products(query, query, rows[entries[i]], rows[entries[e]], rows[entries[f]], rows[entries[g]])
             for j in range(min(4, count - i)):
                 entry, extra = entries[i + j], np.float32(0)
                 for m in range(len(bonus)):
