@@ -75,7 +75,8 @@ def test_mined_while_training_goes_on(stores, tmp_path):
 
         def ready(step):
             deadline = time.monotonic() + 60
-            while not (negatives.path(step) / "manifest.json").exists() and time.monotonic() < deadline:
+            found = negatives.path(step) / "manifest.json"
+            while step < steps and not found.exists() and time.monotonic() < deadline:
                 time.sleep(0.01)
 
         def look(params, step):
