@@ -33,33 +33,33 @@ KILLS, SEED = 3, 0
 class Logged:
     """MiniLM that notes, before it begins, which documents it was asked for; a line for each shard."""
 
-    def __init__(self, texts: Sequence[str], log: pathlib.Path):
+    def __init__(self, texts: Sequence[str], shard_size: int, log: pathlib.Path):
         from gr_jax.interop import huggingface
         from gr_jax.recipes.documents import pretrained_folder
 
         self._encoder = huggingface.load_sentence_encoder(pretrained_folder(ENCODER))
-        self._texts, self._log, self._next = texts, log, 0
+        self._texts, self._log, self._next, self._size = texts, log, 0, shard_size
         self.dimension, self.fingerprint = self._encoder.dimension, self._encoder.fingerprint
 
     def encode(self, texts: Sequence[str], **settings: Any) -> np.ndarray:
         while self._texts[self._next] != texts[0]:  # shards are asked for in their order
-            self._next += SHARD_SIZE
+            self._next += self._size
         with open(self._log, "a", encoding="utf-8") as log:
             log.write(f"{self._next} {len(texts)}\n")
-        self._next += SHARD_SIZE
+        self._next += self._size
         return self._encoder.encode(texts, **settings)
 
 
-def work(folder: str, documents: int) -> None:
+def work(folder: str, corpus: str, shard_size: int) -> None:
     """What the process does that is killed."""
-    texts = _corpus().contents[:documents]
+    texts = Corpus.load(corpus).contents
     with open(pathlib.Path(folder) / "log", "a", encoding="utf-8") as log:
         log.write("start\n")
     encode_corpus(
-        Logged(texts, pathlib.Path(folder) / "log"),
+        Logged(texts, shard_size, pathlib.Path(folder) / "log"),
         texts,
         pathlib.Path(folder) / "embeddings",
-        shard_size=SHARD_SIZE,
+        shard_size=shard_size,
         batch_size=BATCH_SIZE,
         max_length=MAX_LENGTH,
         process=(0, 1),
@@ -67,7 +67,7 @@ def work(folder: str, documents: int) -> None:
     )
 
 
-def measure(documents: int) -> Mapping[str, float]:
+def measure(documents: int, shard_size: int) -> Mapping[str, float]:
     """Encodes twice, in peace and killed, and compares bytes and counts.
 
     Returns:
@@ -79,20 +79,21 @@ def measure(documents: int) -> Mapping[str, float]:
         peace, war = pathlib.Path(name) / "peace", pathlib.Path(name) / "war"
         peace.mkdir()
         war.mkdir()
+        _corpus().subset(range(documents)).save(pathlib.Path(name) / "corpus")
         started = time.monotonic()
-        _finish(_start(peace, documents))
+        _finish(_start(peace, shard_size))
         seconds = time.monotonic() - started
         chosen, killed = random.Random(SEED), 0
         for kill in range(KILLS):
-            process = _start(war, documents)
+            process = _start(war, shard_size)
             # Somewhere in its share of the corpus, and then at any moment of a shard.
             share = (kill + chosen.random()) / (KILLS + 1)
             while process.poll() is None and _begun(war) < share * documents:
                 time.sleep(0.2)
-            time.sleep(chosen.uniform(0, seconds / documents * SHARD_SIZE))
+            time.sleep(chosen.uniform(0, seconds / documents * shard_size))
             process.send_signal(signal.SIGKILL)
             killed += process.wait() == -signal.SIGKILL
-        _finish(_start(war, documents))
+        _finish(_start(war, shard_size))
         identical = np.array_equal(load_embeddings(peace / "embeddings"), load_embeddings(war / "embeddings"))
         twice, elsewhere = _repeated((war / "log").read_text(encoding="utf-8"))
     return {
@@ -104,8 +105,9 @@ def measure(documents: int) -> Mapping[str, float]:
     }
 
 
-def _start(folder: pathlib.Path, documents: int) -> subprocess.Popen:
-    program = f"from benchmarks.corpus_encoding import work; work({os.fspath(folder)!r}, {documents})"
+def _start(folder: pathlib.Path, shard_size: int) -> subprocess.Popen:
+    arguments = f"{os.fspath(folder)!r}, {os.fspath(folder.parent / 'corpus')!r}, {shard_size}"
+    program = f"from benchmarks.corpus_encoding import work; work({arguments})"
     environment = {**os.environ, "PYTHONPATH": os.fspath(harness.CHECKOUT)}
     return subprocess.Popen([sys.executable, "-c", program], cwd=harness.CHECKOUT, env=environment)
 
@@ -152,7 +154,7 @@ def rows(documents: int = 100_000) -> list[harness.Row]:
                 "shard_size": SHARD_SIZE,
                 "batch_size": BATCH_SIZE,
             },  # fmt: skip
-            measure=functools.partial(measure, documents),
+            measure=functools.partial(measure, documents, SHARD_SIZE),
             at_least={"identical": 1.0, "killed": float(KILLS)},
             at_most={"done_twice": float(KILLS * SHARD_SIZE), "done_twice_elsewhere": 0.0},
             note="MiniLM, 32 tokens",

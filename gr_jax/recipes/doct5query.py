@@ -120,7 +120,7 @@ class GeneratedQueries(Settings):
     top_k: int = 10
     temperature: float = 1.0
     within: int = 3
-    most: int = 16
+    most: int = 8
     batch_size: int = 16
     seed: int = 0
 
