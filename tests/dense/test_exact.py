@@ -1,6 +1,8 @@
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.sharding import Mesh
 
 from gr_jax.dense import ExactSearch, streaming
@@ -87,6 +89,26 @@ def test_a_long_tail_is_merged():
     search.add(vectors[4000:])
     assert len(search._stored.tail) == 0
     assert_same(search.search(queries, 9), brute_force.search(queries, vectors, 9))
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1000), steps=st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=5))
+def test_any_sequence_of_adds_and_removes_is_a_rebuild(seed, steps):
+    rng = np.random.default_rng(seed)
+    vectors, queries, live = whole_numbers(rng, 20, 3, 2), whole_numbers(rng, 2, 3, 2), np.ones(20, bool)
+    search = ExactSearch(vectors)
+    for adds, count in steps:
+        if adds:
+            vectors = np.concatenate([vectors, whole_numbers(rng, count, 3, 2)])
+            live = np.concatenate([live, np.ones(count, bool)])
+            search.add(vectors[len(vectors) - count :])
+        else:
+            gone = rng.integers(0, len(vectors), count)
+            search.remove(gone)
+            live[gone] = False
+    allowed = rng.random((2, len(vectors))) < 0.8
+    expected = brute_force.search(queries, vectors, 8, allowed & live)
+    assert_same(search.search(queries, 8, allowed=allowed), expected)
 
 
 def test_saved_and_loaded(data, tmp_path):
