@@ -1,5 +1,6 @@
 """Late interaction and BM25 → cross-encoder from documents to an index, with networks that train in seconds."""
 
+import dataclasses
 import json
 import string
 
@@ -77,6 +78,20 @@ def test_bm25_cross_encoder(folder, shared, tmp_path):
     assert {hit.doc_id for hit in hits} == {searcher.corpus.doc_ids[int(index)] for index in first if index >= 0}
     values = json.loads((tmp_path / "run" / "results" / "metrics.json").read_text())
     assert set(values["test"]) == {"BM25", "BM25 → cross-encoder"}
+
+
+@pytest.mark.parametrize(
+    "recipe, more",
+    [(late_interaction.colbert, {"interaction": Interaction(dimension=8)}), (cross_encoder.bm25_cross_encoder, {})],
+)
+def test_without_training_nothing_is_made_for_it(folder, shared, tmp_path, recipe, more):
+    searcher = recipe(
+        folder, tmp_path / "run", training=_training(0), shared_dir=shared, say=str, until="index",
+        **{**COMMON, **more, "encoders": dataclasses.replace(TINY, document_length=40)},
+    )  # fmt: skip
+    assert searcher is not None and len(searcher.search("where is the red cat", 3)) == 3
+    manifest = json.loads((tmp_path / "run" / "model" / "manifest.json").read_text())
+    assert set(manifest["meta"]["inputs"]) == {"corpus", "vocabulary"}
 
 
 def test_principal_axes_keep_the_order_of_states():
