@@ -92,7 +92,7 @@ class ClusteredSearch:
         self.settings, self.backend = settings, _choose_backend(backend)
         if self.backend == "scann" and settings["codes"] is not None:
             raise InputError("ScaNN scores no int8 codes of ours", "Give codes=None, or another backend.")
-        self._main, self._live = main, live
+        self._main, self._live, self._all_live = main, live, bool(live.all())
         self._tail: Tiles | None = None
         self._added: list[tuple[np.ndarray, np.ndarray]] = []  # vectors and clusters that are in no tiles yet
         self._made: dict[int, tuple[Tiles, Any]] = {}
@@ -201,6 +201,7 @@ class ClusteredSearch:
     def remove(self, positions: Int[np.ndarray, " n"]) -> None:
         """See `VectorSearch.remove`. Their vectors go when the tail is merged."""
         self._live[check_positions(positions, self.num_documents)] = False
+        self._all_live = bool(self._live.all())
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes tiles, codes and what was removed."""
@@ -240,7 +241,9 @@ class ClusteredSearch:
     def _search_tiles(self, tiles: Tiles, arguments: tuple, tanh: bool, plan: str | None) -> Found:
         overfetch = self.settings["overfetch"]
         if self.backend == "numba":
-            return kernels.search(tiles, *arguments, tanh=tanh, overfetch=overfetch)
+            queries, clusters, bonus, k, live, filters = arguments
+            live = live[:0] if self._all_live else live
+            return kernels.search(tiles, queries, clusters, bonus, k, live, filters, tanh=tanh, overfetch=overfetch)
         if self.backend == "scann":
             return self._laid_out(tiles, ClusterScorers).search(*arguments, tanh=tanh)
         return gathering.search(

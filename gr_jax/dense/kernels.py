@@ -53,7 +53,7 @@ def search(
       clusters: int32[batch, chosen]; −1 chooses none.
       bonus: float32[batch, chosen], added to the score of every document of that cluster; [batch, 0] adds nothing.
       k: documents of each query.
-      live: bool[documents].
+      live: bool[documents]; empty where all are.
       allowed: bool[1 or batch, documents]; [1, 0] allows all.
       tanh: scores are tanh(q·d) + bonus instead of q·d + bonus.
       overfetch: with int8 codes, about how many times k candidates are scored again from the float32 rows.
@@ -292,7 +292,8 @@ def _build(numba: Any) -> Kernels:
                         continue
                     entry = first + i - at
                     document = documents[entry]
-                    if not live[document] or not (len(allowed) == 0 or allowed[document]):
+                    # Looked up only where there is something to find: each is a jump through memory.
+                    if (len(live) and not live[document]) or (len(allowed) and not allowed[document]):
                         continue
                     value[0] = (np.float32(math.tanh(scores[i])) if tanh else scores[i]) + extra + np.float32(0)
                     key = key_of(bits[0], entry if by_entry else document)
