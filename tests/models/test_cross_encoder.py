@@ -26,7 +26,9 @@ from gr_jax.models.text_encoder import TextEncoder
 BERT = BertConfig(
     vocab_size=60, emb_dim=16, num_heads=2, num_encoder_layers=2, mlp_dim=24, max_positions=40, dropout_rate=0.0
 )
-CONFIG = CrossEncoderConfig(BERT, similarity=True, similarity_scale=20.0, max_sim_scale=5.0, query_length=6, dropout_rate=0.0)
+CONFIG = CrossEncoderConfig(
+    BERT, similarity=True, similarity_scale=20.0, max_sim_scale=5.0, query_length=6, dropout_rate=0.0
+)
 # [CLS] is 5 and [SEP] 6.
 QUERIES = np.array([[5, 20, 21, 6, 0, 0], [5, 22, 6, 0, 0, 0]], np.int32)
 DOCUMENTS = np.array([[5, 30, 31, 32, 6, 0, 0], [5, 33, 34, 35, 36, 37, 6]], np.int32)
