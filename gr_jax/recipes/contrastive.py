@@ -141,6 +141,8 @@ def model_stage(
     config: dict[str, Any] = {"encoders": settings.as_config() | documents.encoder_config(settings.encoder)}
     config["training"] = training.as_config() if training.steps else {"steps": 0, "seed": training.seed}
     if training.steps:
+        if training.multipliers is None:  # another default is another training
+            config["training"]["multipliers"] = encoders.DEFAULT_MULTIPLIERS
         config["mining"] = {"shares": dict(mined.shares), "refresh_every": mined.refresh_every}
     return Stage("model", config, (corpus, vocabulary, *learning), make)
 

@@ -59,8 +59,9 @@ def initial_parameters(config: models.BiEncoderConfig, pretrained: Mapping[str, 
     return params
 
 
-# What a random projection learns faster by than the pretrained layers under it.
-PROJECTION = 20.0
+# Factors on the learning rate where nobody says otherwise; see `learning_rate_multipliers`. A random projection learns
+# faster than the pretrained layers under it.
+DEFAULT_MULTIPLIERS = {"pretrained lower half": 0.0, "projection": 20.0}
 
 
 def learning_rate_multipliers(config: models.BiEncoderConfig, pretrained: Mapping[str, Any] | None) -> dict[str, float]:
@@ -70,8 +71,8 @@ def learning_rate_multipliers(config: models.BiEncoderConfig, pretrained: Mappin
         return {}
     frozen = ["token_embedder", *(f"encoder/{name}" for name in pretrained["encoder"] if "embed" in name)]
     frozen += [f"encoder/layers_{layer}" for layer in range(config.encoder.num_encoder_layers // 2)]
-    factors = {f"[^/]+/{name}": 0.0 for name in frozen}
-    return factors if config.projection is None else factors | {"[^/]+/projection": PROJECTION}
+    factors = {f"[^/]+/{name}": DEFAULT_MULTIPLIERS["pretrained lower half"] for name in frozen}
+    return factors if config.projection is None else factors | {"[^/]+/projection": DEFAULT_MULTIPLIERS["projection"]}
 
 
 def text_encoder(
