@@ -26,7 +26,6 @@ cores.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import os
@@ -34,7 +33,6 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,72 +42,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import exactness, harness
+from benchmarks.random_decoder import CODES, DOCIDS, LEVELS, VOCABULARY, decode, random_setting
+from benchmarks.roofline import roofline
 from gr_jax.constraints import Trie
 from gr_jax.decoding import beam_search
 from gr_jax.decoding.backoff import Backoff
-from gr_jax.docids import Docids
 from gr_jax.errors import InputError
-from gr_jax.interop import huggingface
-from gr_jax.models import EncoderDecoder, GenerativeDecoder
-from gr_jax.models.t5 import T5Config
 
-WORDS, LEVELS, CODES, DOCIDS = 32_128, 6, 256, 100_000
-VOCABULARY = WORDS + LEVELS * CODES
 GRTOOLS = "GR_JAX_GRTOOLS_PYTHON"
 # name → batch, beams, source length
 SHAPES = {"8×10": (8, 10, 32), "1×100": (1, 100, 64), "1×100, long source": (1, 100, 256)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A network, docids and a batch of encoded queries.
-
-    Attributes:
-      folder: holds the weights with Hugging Face's names, and docids.npy.
-    """
-
-    folder: pathlib.Path
-    decoder: GenerativeDecoder
-    docids: Docids
-    trie: Trie
-
-    def encoded(self, batch: int, length: int) -> tuple[jax.Array, jax.Array]:
-        """Queries' tokens [batch, length] and the encoder's output."""
-        tokens = jnp.asarray(np.random.default_rng(1).integers(3, 32_000, (batch, length)), jnp.int32)
-        return tokens, jax.jit(functools.partial(self.decoder._apply, method="encode"))(tokens)
-
-
-@functools.lru_cache(maxsize=1)
-def random_setting() -> Setting:
-    docids, sizes = random_docids(), {"vocab_size": VOCABULARY, "logits_via_embedding": True, "dropout_rate": 0.0}
-    config = T5Config(**sizes)  # type: ignore[arg-type]
-    decoder = _random_network(config, docids)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="gr_jax_decoding_"))
-    huggingface.save_t5(folder, config, decoder.params)
-    np.save(folder / "docids.npy", docids.tokens)
-    return Setting(folder, decoder, docids, Trie.from_docids(docids))
-
-
-def random_docids() -> Docids:
-    rng = np.random.default_rng(0)
-    codes = np.unique(rng.integers(0, CODES, (DOCIDS + 1000, LEVELS)), axis=0)
-    codes = codes[np.sort(rng.permutation(len(codes))[:DOCIDS])]
-    levels = tuple((WORDS + CODES * level, CODES) for level in range(LEVELS))
-    tokens = codes + WORDS + CODES * np.arange(LEVELS)
-    return Docids.build(tokens.astype(np.int32), vocab_size=VOCABULARY, levels=levels)
-
-
-def _random_network(config: T5Config, docids: Docids) -> GenerativeDecoder:
-    module, ones = EncoderDecoder(config), jnp.ones((1, 4), jnp.int32)
-    params = jax.jit(module.init)(jax.random.key(0), ones, ones)["params"]
-    return GenerativeDecoder(module, params, docids.levels, docids.eos_id)
-
-
-@functools.partial(jax.jit, static_argnames=("beams", "normalize"))
-def decode(decoder: GenerativeDecoder, tokens: Any, encoded: Any, trie: Trie, *, beams: int, normalize: str):
-    """Our side: from the encoder's output to the top-K."""
-    cache = decoder._apply(encoded, tokens, beams, LEVELS, method="init_cache")
-    return beam_search(decoder, cache, trie, beams=beams, max_len=LEVELS, normalize=normalize)
 
 
 def _pairs(theirs: Callable[[], float], ours: Callable[[], Any], pairs: int) -> dict[str, float]:
@@ -299,44 +241,6 @@ def top_k(scheme: str) -> dict[str, float]:
         for trained in (False, True)
     ]
     return {name: max(run[name] for run in runs) for name in ("wrong", "difference")}
-
-
-# Device → bytes/s of its memory and bfloat16 operations/s, as its maker states them.
-DEVICES = {"H100": (3.35e12, 989e12), "H200": (4.8e12, 989e12), "A100": (2.04e12, 312e12)}
-
-
-def roofline(batch: int, beams: int, normalize: str) -> dict[str, float]:
-    """A step of T5-base in bfloat16 on a GPU, against what its memory and its arithmetic allow at the least."""
-    kind = jax.devices()[0].device_kind
-    names = [name for name in DEVICES if name in kind]
-    if not names:
-        raise InputError(f"nothing is known of the speed of {kind}", "Add it to DEVICES in benchmarks/decoding.py.")
-    bandwidth, operations = DEVICES[names[0]]
-    width, layers, hidden, length = 768, 12, 3072, 32
-    sizes = {"emb_dim": width, "num_heads": 12, "num_encoder_layers": 1, "num_decoder_layers": layers}
-    config = T5Config(vocab_size=VOCABULARY, mlp_dim=hidden, dtype="bfloat16", dropout_rate=0.0, **sizes)  # type: ignore[arg-type]
-    docids = random_docids()
-    decoder, trie = _random_network(config, docids), Trie.from_docids(docids)
-    tokens = jnp.ones((batch, length), jnp.int32)
-    encoded = decoder._apply(tokens, method="encode")
-    seconds = []
-    for _ in range(12):
-        start = time.perf_counter()
-        jax.block_until_ready(decode(decoder, tokens, encoded, trie, beams=beams, normalize=normalize))
-        seconds.append(time.perf_counter() - start)
-    rows = batch * beams
-    weights = layers * (6 * width**2 + 2 * width * hidden)  # of a step: cross-attention's keys are there already
-    outputs = (VOCABULARY if normalize == "vocabulary" else CODES) * width
-    moved = 4 * (weights + outputs) + layers * 2 * 2 * width * (batch * length + rows * LEVELS / 2)
-    computed = 2 * rows * (weights + outputs)
-    least = max(moved / bandwidth, computed / operations)
-    step = statistics.median(seconds[2:]) / LEVELS
-    return {
-        "ms/step": 1e3 * step,
-        "roofline ms": 1e3 * least,
-        "share of roofline": least / step,
-        "bound by memory": float(moved / bandwidth > computed / operations),
-    }
 
 
 def rows() -> list[harness.Row]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import decoding
+from benchmarks import random_decoder
 from benchmarks.table_model import STATES, TableModel, code_docids, decode, in_turns, random_table, ratio
 from gr_jax.constraints import Trie
 from gr_jax.constraints.trie_filter import make_filter
@@ -19,14 +19,14 @@ from gr_jax.decoding import beam_search
 
 def filtered(batch: int, beams: int, turns: int, *, network: bool) -> dict[str, float]:
     """The same decoding with a filter for every query and without, and what preparing the filters takes."""
-    docids = decoding.random_docids()
+    docids = random_decoder.random_docids()
     trie = Trie.from_docids(docids)
     if network:
-        setting = decoding.random_setting()
+        setting = random_decoder.random_setting()
         model: Any = setting.decoder
         tokens = jax.random.randint(jax.random.key(1), (batch, 32), 1, 1000)
         encoded = jax.jit(lambda m, t: m._apply(t, method="encode"))(model, tokens)
-        run = jax.jit(functools.partial(decoding.decode, beams=beams, normalize="vocabulary"))
+        run = jax.jit(functools.partial(random_decoder.decode, beams=beams, normalize="vocabulary"))
         search = functools.partial(run, model, tokens, encoded)
     else:
         model = TableModel(random_table(STATES, docids.vocab_size), hashed=True)

@@ -4,6 +4,8 @@ Everything that JAX reads once is set here, before the first test module imports
 the same environment.
 """
 
+import contextlib
+import ctypes
 import os
 import pathlib
 
@@ -20,7 +22,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import hypothesis
+import jax
 import pytest
+
+# What a process may hold before it forgets the programs that it compiled. Without that each grows to 6 GiB.
+MOST_BYTES = 2 * 2**30
 
 # The first example of a property pays for compilation, so examples have no deadline. The same examples run every time,
 # so that a failure is one of the change under test; GR_JAX_EXPLORE=1 draws new ones.
@@ -53,3 +59,14 @@ def shared_data() -> pathlib.Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; name its folder in GR_JAX_SHARED_DATA")
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled_programs():
+    """Between files, once there are many: hardly any file uses another's."""
+    yield
+    statm = pathlib.Path("/proc/self/statm")
+    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES:
+        jax.clear_caches()
+        with contextlib.suppress(OSError, AttributeError):  # not glibc
+            ctypes.CDLL("libc.so.6").malloc_trim(0)

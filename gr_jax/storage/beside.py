@@ -15,10 +15,12 @@ import pathlib
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
 _LONGEST_NAME = 200  # of the target's name; file systems allow 255 bytes in all
+_PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 0.0)
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV}
 
 
@@ -55,8 +57,18 @@ def new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(handle)
+
+
+def _remove(folder: pathlib.Path) -> None:
+    """Removes a folder that failed or was replaced. Threads of a library that gave up writing into it may not have
+    noticed yet (Orbax's, on a full disk), so what cannot be removed is tried again, for two seconds in all."""
+    for pause in _PAUSES:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(pause)
 
 
 def replace_folder(new: pathlib.Path, old: pathlib.Path) -> None:
@@ -79,7 +91,7 @@ def replace_folder(new: pathlib.Path, old: pathlib.Path) -> None:
                 raise
         finally:
             os.close(handle)
-        shutil.rmtree(aside, ignore_errors=True)
+        _remove(aside)
     sync_folder(old.parent)
 
 

@@ -303,3 +303,24 @@ def test_a_pipe_is_written_straight(tmp_path):
 def test_json_is_sorted_utf8(tmp_path):
     write_json(tmp_path / "a.json", {"b": "é", "a": [1]})
     assert (tmp_path / "a.json").read_bytes() == '{\n  "a": [\n    1\n  ],\n  "b": "é"\n}\n'.encode()
+
+
+def test_what_threads_still_write_into_a_failed_folder_is_removed_too(tmp_path):
+    """They go on for a moment after the error, and a folder in which files appear cannot be removed."""
+    busy = threading.Event()
+
+    def write_on(folder: pathlib.Path) -> None:
+        for number in range(300):
+            try:
+                (folder / str(number)).write_bytes(b"")
+            except FileNotFoundError:
+                return
+            busy.set()
+
+    with pytest.raises(ZeroDivisionError), write_folder(tmp_path / "docids", "docids") as folder:
+        thread = threading.Thread(target=write_on, args=(folder,))
+        thread.start()
+        busy.wait()
+        raise ZeroDivisionError
+    thread.join()
+    assert not list(tmp_path.iterdir())
