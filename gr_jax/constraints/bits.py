@@ -33,8 +33,7 @@ class BitSet:
         n = members.shape[-1]
         spare = WORD - n % WORD
         padded = jnp.pad(members, [(0, 0)] * (members.ndim - 1) + [(0, spare)])
-        bits = padded.reshape(*members.shape[:-1], -1, WORD).astype(jnp.uint32)
-        words = jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
+        words = pack(padded)
         counts = lax.population_count(words).astype(jnp.int32)
         return cls(words, lax.cumsum(counts, axis=counts.ndim - 1) - counts)
 
@@ -75,6 +74,12 @@ class BitSet:
             enough = self.rank(middle) <= index
             low, high = jnp.where(enough, middle, low), jnp.where(enough, high, middle - 1)
         return low
+
+
+def pack(members: Bool[Array, "*batch n"]) -> UInt32[Array, "*batch words"]:
+    """Booleans as bits, n a multiple of 32: bit i % 32 of word i // 32."""
+    bits = members.reshape(*members.shape[:-1], -1, WORD).astype(jnp.uint32)
+    return jnp.sum(bits << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
 
 
 def lookup(table: Array, index: Int[Array, ...]) -> Array:

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, UInt32
 
 from gr_jax.constraints import wavelet_matrix
-from gr_jax.constraints.wavelet_matrix import BITS, WORDS
+from gr_jax.constraints.bits import pack
+from gr_jax.constraints.wavelet_matrix import BITS
 from gr_jax.errors import InputError
 
 Filter = UInt32[Array, "batch blocks words_and_count"]  # of the bits of all rows, see `wavelet_matrix.rank`
@@ -25,8 +26,7 @@ def make_filter(
     def of_query(query) -> UInt32[Array, "blocks words_and_count"]:
         allowed, own_before = query
         bits = allowed[jnp.maximum(documents, 0)] & (documents >= 0)  # --> [blocks * BITS]
-        bits = bits.reshape(blocks, WORDS, 32).astype(jnp.uint32)
-        words = jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)  # --> [blocks, WORDS]
+        words = pack(bits.reshape(blocks, BITS))  # --> [blocks, WORDS]
         if own_before is not None:
             words &= own_before[:, 1:]
         ones = jnp.sum(jax.lax.population_count(words), axis=-1, dtype=jnp.uint32)

@@ -21,6 +21,9 @@ from gr_jax.constraints.trie_filter import Filter, make_filter
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
+# What a column of a flat list costs, in columns of a row for each beam.
+FLAT_COLUMN = 3
+
 
 class TrieState(NamedTuple):
     """Where a prefix stands.
@@ -397,10 +400,6 @@ def _flat_length(level: Level, shape: tuple[int, ...], k: int) -> int | None:
     beams, width = shape[1], level.width
     n = max(level.most_children(beams), beams * min(k, width))
     return n if FLAT_COLUMN * n <= beams * width else None
-
-
-# What a column of a flat list costs, in columns of a row for each beam.
-FLAT_COLUMN = 3
 
 
 def _of_parents(x: Int[Array, "batch beam"], parent: Int[Array, "batch n"] | None) -> Array:

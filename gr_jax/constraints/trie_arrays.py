@@ -123,7 +123,7 @@ def build(docids: Docids) -> TrieArrays:
     shared = np.full(n + 1, -1, small)  # with the row before
     shared[1:n] = rows.compare_neighbours(tokens)[0]
     company = np.maximum(np.maximum(shared[:-1], shared[1:]), 0)
-    token_dtype = token_type(docids.vocab_size)
+    token_dtype = rows.token_type(docids.vocab_size)
     edge_tokens, has_children, first_edges, leaf_rows, counts, masks = [], [np.ones(1, bool)], [], [], [], []
     edges = 0
     for depth in range(max_len):
@@ -252,8 +252,3 @@ def _largest_sums(counts: Int[np.ndarray, " n"]) -> tuple[int, ...]:
         place = int(np.searchsorted(number, k))  # the k largest reach into those of this size
         sums.append(int(total[place] - (number[place] - k) * size[place]))
     return tuple(sums)
-
-
-def token_type(vocab_size: int) -> type:
-    """The smallest type that holds every token."""
-    return np.uint16 if vocab_size <= 1 << 16 else np.uint32

@@ -13,7 +13,8 @@ import numpy as np
 
 from gr_jax import storage
 from gr_jax.constraints.bits import BitSet
-from gr_jax.constraints.trie_arrays import ChildMasks, Level, token_type
+from gr_jax.constraints.trie_arrays import ChildMasks, Level
+from gr_jax.docids.rows import token_type
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from gr_jax.constraints.token_text_trie import TokenTextTrie
 from gr_jax.constraints.trie import Trie
 from gr_jax.decoding.beam_search import UNROLLED_STEPS
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
+from gr_jax.decoding.hypotheses import write
 from gr_jax.decoding.processors import Processor, Written, allowed_scores, process
 from gr_jax.decoding.scores import check_vocabulary
 from gr_jax.errors import InputError
@@ -205,9 +206,8 @@ class _Sampler(NamedTuple):
         else:
             states = self.constraint.advance(now.states, token)
             ends = self.constraint.accepts(states) & ~jnp.any(self.constraint.allowed(states), axis=-1)
-        column_of_step = jnp.where(alive, token, 0)[:, :, None].astype(now.sequences.dtype)
         return _Drawn(
-            sequences=lax.dynamic_update_slice_in_dim(now.sequences, column_of_step, step, axis=2),
+            sequences=write(now.sequences, step, jnp.where(alive, token, 0)),
             lengths=now.lengths + alive,
             scores=now.scores + jnp.where(alive, gained, 0.0),
             drawn=now.drawn + jnp.where(alive, drawn, 0.0),

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import gin
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from gr_jax import clustering
+from gr_jax.docids import rows
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
@@ -88,7 +89,7 @@ def hierarchical_kmeans(
     codes = tree.paths[first[leaf_of]]  # --> [entries, depth]
     size = max((branching,) if isinstance(branching, int) else branching)
     if leaf == "number":
-        place = _place_in_leaf(leaf_of)
+        place = rows.place_among_equal(leaf_of)
         codes = np.concatenate([codes, np.full((len(codes), 1), -1, np.int32)], axis=1)
         codes[np.arange(len(codes)), tree.lengths[first[leaf_of]]] = place
         size = max(size, leaf_capacity, int(place.max()) + 1)
@@ -125,15 +126,6 @@ def hierarchical_kmeans(
             "iterations": iterations,
         },
     )
-
-
-def _place_in_leaf(leaf_of: Int[np.ndarray, " entries"]) -> Int[np.ndarray, " entries"]:
-    """The number of each entry among those of its leaf, in their order."""
-    order = np.argsort(leaf_of, kind="stable")
-    starts = np.flatnonzero(np.diff(leaf_of[order], prepend=-1))
-    place = np.empty(len(leaf_of), np.int32)
-    place[order] = np.arange(len(leaf_of)) - np.repeat(starts, np.diff(np.append(starts, len(leaf_of))))
-    return place
 
 
 def _node_tokens(codes: np.ndarray, first_token: int) -> tuple[np.ndarray, list[tuple[int, int]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gin
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from gr_jax import clustering
 from gr_jax.docids import rows
@@ -65,11 +65,13 @@ def residual_quantization(
     )
     blocks = [(first_token + (level << bits), 1 << bits) for level in range(levels)]
     tokens = made.codes + np.asarray([start for start, _ in blocks], np.int32)  # --> [n, levels]
-    number, group = _number_within_groups(made.codes)
-    colliding = group > 1
+    _, same, counts = np.unique(made.codes, axis=0, return_inverse=True, return_counts=True)
+    same = same.reshape(-1)  # NumPy 2.0 gives it a second axis
+    colliding = counts[same] > 1
     if collisions == "number" and colliding.any():
-        blocks.append((sum(blocks[-1]), int(group.max())))
-        tokens = np.concatenate([tokens, np.where(colliding, number + blocks[-1][0], 0)[:, None]], axis=1)
+        blocks.append((sum(blocks[-1]), int(counts.max())))
+        number = np.where(colliding, rows.place_among_equal(same) + blocks[-1][0], 0)
+        tokens = np.concatenate([tokens, number[:, None]], axis=1)
     return Docids.build(
         tokens,
         vocab_size=sum(blocks[-1]),
@@ -89,15 +91,3 @@ def residual_quantization(
             "colliding_documents": int(colliding.sum()),
         },
     )
-
-
-def _number_within_groups(codes: Int[np.ndarray, "n levels"]) -> tuple[np.ndarray, np.ndarray]:
-    """For each row: how many equal rows come before it, and how many there are in all."""
-    order = rows.sort_order(codes, then=np.arange(len(codes)))
-    shared, _ = rows.compare_neighbours(codes[order])
-    starts = np.flatnonzero(np.append(True, shared < codes.shape[1]))
-    sizes = np.diff(np.append(starts, len(codes)))
-    number, group = np.empty(len(codes), np.int32), np.empty(len(codes), np.int32)
-    number[order] = np.arange(len(codes)) - np.repeat(starts, sizes)
-    group[order] = np.repeat(sizes, sizes)
-    return number, group

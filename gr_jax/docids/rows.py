@@ -142,3 +142,17 @@ def check_tokens(
             f"Tokens at this position are {max(start, 1)} … {end - 1} (vocabulary of {vocab_size}).",
             value=token,
         )
+
+
+def place_among_equal(values: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """How many equal values come before each."""
+    order = np.argsort(values, kind="stable")
+    starts = np.flatnonzero(np.diff(values[order], prepend=values.min(initial=0) - 1))
+    place = np.empty(len(values), np.int32)
+    place[order] = np.arange(len(values)) - np.repeat(starts, np.diff(np.append(starts, len(values))))
+    return place
+
+
+def token_type(vocab_size: int) -> type:
+    """The smallest type that holds every token, 16 or 32 bits."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.uint32

@@ -19,6 +19,7 @@ from gr_jax import progress as progress_lib
 from gr_jax import storage
 from gr_jax.corpus.documents import Corpus
 from gr_jax.docids.pseudo_queries import PseudoQueries
+from gr_jax.docids.rows import token_type
 from gr_jax.errors import InputError
 from gr_jax.text.vocabulary import Vocabulary
 
@@ -93,7 +94,7 @@ class TokenText:
             vocab_size=vocab_size,
         )
         text.check()
-        return dataclasses.replace(text, tokens=text.tokens.astype(_token_type(vocab_size)))
+        return dataclasses.replace(text, tokens=text.tokens.astype(token_type(vocab_size)))
 
     def check(self) -> None:
         """Raises:
@@ -181,7 +182,7 @@ def token_text(
     }
     if pseudo_queries is not None:
         sources["pseudo_query"] = pseudo_queries.texts, pseudo_queries.documents
-    kind = _token_type(vocabulary.size)
+    kind = token_type(vocabulary.size)
     tokens: list[np.ndarray] = [np.zeros(0, kind)]
     lengths: list[int] = []
     documents, of_view = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
@@ -211,7 +212,3 @@ def token_text(
         corpus=corpus.fingerprint,
         vocabulary=vocabulary.fingerprint,
     )
-
-
-def _token_type(vocab_size: int) -> type:
-    return np.uint16 if vocab_size <= 1 << 16 else np.uint32

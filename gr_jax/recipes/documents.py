@@ -6,7 +6,7 @@ import hashlib
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gin
@@ -26,14 +26,6 @@ from gr_jax.recipes.stages import Stage, Workplace
 LSA_DIMENSION = 128
 # What a document without a title is called, where titles are docids.
 WORDS_OF_A_TITLE = 8
-# What docids are made with; gin can set more of them than `Identifiers` does.
-DOCID_FUNCTIONS = {
-    "hierarchical_kmeans": (docids_lib.hierarchical_kmeans, clustering.kmeans),
-    "residual_quantization": (docids_lib.residual_quantization, clustering.residual_quantization),
-    "titles": (docids_lib.titles,),
-    "atomic": (docids_lib.atomic,),
-    "naive_numeric": (docids_lib.naive_numeric,),
-}
 
 
 def corpus_stage(source: Source) -> Stage:
@@ -170,12 +162,13 @@ def docids_stage(corpus: Stage, vectors: Stage, vocabulary: Stage, identifiers: 
         docids.save(place.folder / "docids")
         place.meta.update({"statistics": docids_lib.statistics(docids)})
 
-    config = identifiers.of_scheme() | _bindings(DOCID_FUNCTIONS[identifiers.scheme])
+    config = identifiers.of_scheme() | _bindings(identifiers.scheme)
     return Stage("docids", config, tuple(inputs), make, shared=True)
 
 
-def _bindings(functions: Sequence[Callable[..., Any]]) -> dict[str, Any]:
-    """What gin binds of functions that a stage calls: beside the recipe's settings it decides what the stage makes."""
+def _bindings(scheme: str) -> dict[str, Any]:
+    """What gin binds of the functions that make a scheme, which bear its name: it can set more than `Identifiers`."""
+    functions = [getattr(module, scheme) for module in (docids_lib, clustering) if hasattr(module, scheme)]
     return {
         f"{function.__module__}.{name}": value
         for function in functions

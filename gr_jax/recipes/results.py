@@ -9,7 +9,7 @@ import numpy as np
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import evaluation, retrievers, storage
-from gr_jax.docids import Docids, statistics
+from gr_jax.docids import Docids
 from gr_jax.recipes import documents
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import index
@@ -109,8 +109,9 @@ def add_examples(
 
 
 def _duplicate_rule(docids: Docids) -> str:
-    collisions = statistics(docids)["collisions"]
-    shared = f"{collisions['documents']} documents share theirs" if collisions["documents"] else ""
+    per_docid = np.diff(docids.offsets)
+    sharing = int(per_docid[per_docid > 1].sum())
+    shared = f"{sharing} documents share theirs" if sharing else ""
     if len(docids.documents) > docids.num_documents:
         each = f"{len(docids.documents) / docids.num_documents:.1f} docids a document, {shared or 'none shared'}"
     else:
