@@ -9,20 +9,15 @@ on 2 cores at most; the quickstart trains for at most 3.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-import os
 import pathlib
-import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 
-from benchmarks import harness
-from gr_jax.corpus import python_docs, read_beir
-from gr_jax.errors import InputError
+from benchmarks import harness, recipe_runs
+from gr_jax.corpus import python_docs
 
 RUNS = harness.CHECKOUT / "runs" / "main_job"
 Floors = Mapping[str, Mapping[str, float | harness.ShareOf]]
@@ -54,19 +49,17 @@ BM25_REFERENCE: Mapping[tuple[str, str], tuple[float, float]] = {
 }
 
 
-@functools.cache
 def fingerprint(data: str, subset: str = "") -> str:
     """The corpus' fingerprint."""
-    if data == "python_docs":
-        return python_docs().corpus.fingerprint
-    folder = harness.data_folder(data)
-    return read_beir(folder, subset=folder / "subsets" / f"{subset}.ids.gz" if subset else None).corpus.fingerprint
+    return python_docs().corpus.fingerprint if data == "python_docs" else recipe_runs.fingerprint(data, subset)
 
 
 def measure(data: str, recipe: str, split: str, system: str) -> dict[str, float]:
     """Runs the recipe, or what is left of it, and reads what one system reached on one split."""
     model_dir = RUNS / f"{data}-{recipe}"
-    _run("recipe", *_recipe_flags(recipe, None if data == "python_docs" else harness.data_folder(data), model_dir))
+    recipe_runs.launch(
+        "recipe", *_recipe_flags(recipe, None if data == "python_docs" else harness.data_folder(data), model_dir)
+    )
     values = json.loads((model_dir / "results" / "metrics.json").read_text(encoding="utf-8"))[split][system]
     if system != "BM25":
         trained = json.loads((model_dir / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
@@ -84,36 +77,18 @@ def measure_large() -> dict[str, float]:
     subset = f'--gin.BeirFolder.subset="{folder}/subsets/100k.ids.gz"'
     shared = f'--gin.dsi.shared_dir="{model_dir}/shared"'
     started = time.monotonic()
-    indexing = _run("index", *_recipe_flags("dsi_large", folder, model_dir), subset, shared)
+    indexing = recipe_runs.launch("index", *_recipe_flags("dsi_large", folder, model_dir), subset, shared)
     minutes = (time.monotonic() - started) / 60
-    answering = _run("search", f"--index={model_dir / 'index'}", "Which river flows through the capital of Austria?")
+    answering = recipe_runs.launch(
+        "search", f"--index={model_dir / 'index'}", "Which river flows through the capital of Austria?"
+    )
     documents = json.loads((model_dir / "index" / "manifest.json").read_text(encoding="utf-8"))["meta"]["documents"]
     return {"documents": documents, "peak GiB": max(indexing, answering), "minutes": minutes}
-
-
-def _run(program: str, *arguments: str) -> float:
-    """Runs an entry point in a process of its own; returns the most memory it held, in GiB."""
-    process = subprocess.Popen([sys.executable, "-m", f"launch.{program}", *arguments], cwd=harness.CHECKOUT)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise InputError(f"launch.{program} ended with status {os.waitstatus_to_exitcode(status)}", "See above.")
-    return usage.ru_maxrss / 2**20  # KiB on Linux
 
 
 def _recipe_flags(recipe: str, data: pathlib.Path | None, model_dir: pathlib.Path) -> list[str]:
     flags = [f"--gin_file=gin_configs/recipes/{recipe}.gin", f'--gin.MODEL_DIR="{model_dir}"']
     return flags if data is None else [*flags, f'--gin.CORPUS="{data}"']
-
-
-def _settings(recipe: str) -> str:
-    """A hash of the configuration files that the recipe includes, comments aside: an edit makes its rows stale."""
-    digest = hashlib.sha256()
-    waiting = [f"gin_configs/recipes/{recipe}.gin"]
-    while waiting:
-        text = (harness.CHECKOUT / waiting.pop(0)).read_text(encoding="utf-8")
-        waiting += re.findall(r'^include "(.*)"', text, re.MULTILINE)
-        digest.update(re.sub(r"(?m)^#.*\n|^\s*\n", "", text).encode())
-    return digest.hexdigest()[:16]
 
 
 def rows() -> list[harness.Row]:
@@ -139,7 +114,12 @@ def rows() -> list[harness.Row]:
             name = f"{data} {split} {title}"
             table[name] = harness.Row(
                 name=name,
-                config={"data": data, "split": split, "recipe": recipe, "settings": _settings(recipe)},
+                config={
+                    "data": data,
+                    "split": split,
+                    "recipe": recipe,
+                    "settings": recipe_runs.settings_hash([f"gin_configs/recipes/{recipe}.gin"]),
+                },
                 measure=functools.partial(measure, data, recipe, split, "DSI"),
                 at_least=at_least,
                 at_most={"training minutes": 3.0 if recipe == "quickstart" else 30.0},
@@ -148,7 +128,12 @@ def rows() -> list[harness.Row]:
             )
     table["wiki_intro 100k"] = harness.Row(
         name="wiki_intro 100k",
-        config={"data": "wiki_intro_179k", "subset": "100k", "recipe": "dsi_large", "settings": _settings("dsi_large")},
+        config={
+            "data": "wiki_intro_179k",
+            "subset": "100k",
+            "recipe": "dsi_large",
+            "settings": recipe_runs.settings_hash(["gin_configs/recipes/dsi_large.gin"]),
+        },
         measure=measure_large,
         at_least={"documents": 100_000},
         at_most={"peak GiB": 8.0},

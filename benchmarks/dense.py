@@ -1,0 +1,25 @@
+"""The dense side, all of its rows: `python -m benchmarks.dense`.
+
+Quality by recipe, clustered and whole-corpus search beside faiss, a large corpus encoded by a process that is killed,
+generated queries, negatives gathered over devices, and a peer. Each part can be run alone (`benchmarks.dense_search`,
+`benchmarks.corpus_encoding`, …) and records its rows in a file of its own. About four hours on 2 cores, all of it
+resumable.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import corpus_encoding, dense_quality, dense_search, doct5query, harness
+
+PARTS = {
+    "dense_search": dense_search,
+    "dense_quality": dense_quality,
+    "doct5query": doct5query,
+    "corpus_encoding": corpus_encoding,
+}
+
+
+if __name__ == "__main__":
+    statuses = [harness.main(name, part.rows()) for name, part in PARTS.items()]
+    sys.exit(max(statuses))

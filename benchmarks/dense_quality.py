@@ -1,0 +1,199 @@
+"""How well dense, lexical and reranking recipes retrieve: rows of `python -m benchmarks.dense`.
+
+Every row reads a recipe that is run as a user runs it, in a process of its own, into `runs/dense/`: once, wherever it
+appears. What was chosen (steps, rates, weights, depth) was chosen on dev or train; the test splits are only read here.
+Headline rows train for at most the standard budget, 30 minutes on 2 cores, with one seed; comparisons for at most the
+small one, 5 minutes, with three: a query's measure is then its mean over the seeds, p of the paired t-test over
+queries, and p over seeds is not given: three are too few.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+from benchmarks import harness
+from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
+from gr_jax.evaluation import Evaluation, compare
+
+STANDARD, SMALL, SEEDS = 30.0, 5.0, (0, 1, 2)
+MEASURE = "RR@10"
+Values = Mapping[str, float]
+
+_UNTRAINED = ("ContrastiveTraining.steps=0", "Encoders.document_length=128")
+ZERO_SHOT = {
+    "squad_dev": RecipeRun("dense", "squad_dev", "dpr", "zero_shot", flags=_UNTRAINED),
+    "nq_boolq_dev": RecipeRun("dense", "nq_boolq_dev", "dpr", "zero_shot", flags=_UNTRAINED),
+    "wiki_intro_179k 10k": RecipeRun("dense", "wiki_intro_179k", "dpr", "zero_shot", "10k", flags=_UNTRAINED),
+}
+DPR = {data: RecipeRun("dense", data, "dpr") for data in ("squad_dev", "nq_boolq_dev")}
+PASSAGES = {data: RecipeRun("dense", data, "dpr_passages") for data in ("squad_dev", "nq_boolq_dev")}
+CROSS_ENCODER = RecipeRun("dense", "nq_boolq_dev", "bm25_cross_encoder")
+# What MiniLM reaches as it is, in another's hands: Success@1, Success@10, RR@10; to be met within .01.
+REFERENCE = {
+    ("squad_dev", "test"): (0.616, 0.893, 0.709),
+    ("nq_boolq_dev", "test"): (0.843, 0.989, 0.906),
+    ("wiki_intro_179k 10k", "test"): (0.349, 0.543, 0.409),
+}
+FINE_TUNED = {
+    ("squad_dev", "test"): (0.68, 0.93),
+    ("squad_dev", "test_unseen"): (0.65, 0.92),
+    ("nq_boolq_dev", "test"): (0.85, 0.99),
+}
+
+
+def small(data: str, recipe: str) -> tuple[RecipeRun, ...]:
+    """A recipe at the small budget, once for each seed."""
+    return tuple(
+        RecipeRun("dense", data, recipe, f"small_{seed}", budget="small", flags=(f"ContrastiveTraining.seed={seed}",))
+        for seed in SEEDS
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """One of the systems that runs report.
+
+    Attributes:
+      runs: the recipe's, one for each seed.
+      name: as the runs' tables call it.
+    """
+
+    runs: tuple[RecipeRun, ...]
+    name: str
+
+    def evaluate(self, split: str) -> Evaluation:
+        """Runs what is not made yet; every query's mean over the seeds."""
+        for run in self.runs:
+            run.make()
+        return mean_over_seeds([run.evaluation(split, self.name) for run in self.runs])
+
+    def seconds(self) -> float:
+        """The longest training; 0 where nothing is trained."""
+        return max(float(run.trained().get("seconds", 0)) for run in self.runs)
+
+    def spread(self, split: str) -> float:
+        """Between the best seed and the worst."""
+        values = [run.evaluation(split, self.name)[MEASURE] for run in self.runs]
+        return max(values) - min(values)
+
+    def config(self) -> dict:
+        """For a row's configuration."""
+        return {"system": self.name, **self.runs[0].config(), "flags": [list(run.flags) for run in self.runs]}
+
+
+def reached(system: System, split: str) -> Values:
+    """Its measures, and the minutes that it trained."""
+    values = dict(system.evaluate(split))
+    if len(system.runs) > 1:
+        values["spread"] = system.spread(split)
+    refreshes = [run.trained()["refreshes"] for run in system.runs if "refreshes" in run.trained()]
+    if refreshes:
+        values["refreshes"] = min(refreshes)
+    return {**values, "training minutes": system.seconds() / 60} if system.name != "BM25" else values
+
+
+def compared(system: System, others: Sequence[System], split: str) -> Values:
+    """Its RR@10 less that of each of the others, and p of the paired t-test."""
+    own = system.evaluate(split)
+    values = {MEASURE: own[MEASURE]}
+    for other in others:
+        found = compare(own, other.evaluate(split), MEASURE)
+        values |= {f"above {other.name}": found.difference, f"p {other.name}": found.p_t}
+    return values
+
+
+def significant(system: str, splits: Sequence[tuple[str, str]]) -> Values:
+    """On how many splits the combination is above both its parts, p < .05 for each."""
+    count = 0
+    for data, split in splits:
+        own, *parts = (System((DPR[data],), name).evaluate(split) for name in (system, "BM25", "DPR"))
+        found = [compare(own, part, MEASURE) for part in parts]
+        count += all(one.difference > 0 and one.p_t < 0.05 for one in found)
+    return {"splits with p < .05": count}
+
+
+def _row(name: str, system: System, split: str, **bounds) -> harness.Row:
+    return harness.Row(
+        name=name,
+        config={"split": split, **system.config()},
+        measure=functools.partial(reached, system, split),
+        corpus=system.runs[0].fingerprint,
+        seeds=() if system.name == "BM25" else tuple(range(len(system.runs))),
+        **bounds,
+    )
+
+
+def _comparison(
+    name: str, system: System, others: Sequence[System], split: str, *, significant: bool = True, floor: bool = True
+) -> harness.Row:
+    return harness.Row(
+        name=name,
+        config={"split": split, **system.config(), "others": [other.config() for other in others]},
+        measure=functools.partial(compared, system, others, split),
+        at_least={f"above {other.name}": 1e-9 for other in others} if floor else {},
+        at_most={f"p {other.name}": 0.05 for other in others} if significant else {},
+        corpus=system.runs[0].fingerprint,
+        seeds=tuple(range(len(system.runs))),
+        note="RR@10, paired t-test",
+    )
+
+
+def _within(values: Sequence[float]) -> dict[str, dict[str, float]]:
+    measures = ("Success@1", "Success@10", MEASURE)
+    return {
+        "at_least": {name: round(value - 0.01, 4) for name, value in zip(measures, values, strict=True)},
+        "at_most": {name: round(value + 0.01, 4) for name, value in zip(measures, values, strict=True)},
+    }
+
+
+def rows() -> list[harness.Row]:
+    """The table, in the order in which it is measured."""
+    table = []
+    for (data, split), expected in REFERENCE.items():
+        table.append(_row(f"{data} {split} MiniLM", System((ZERO_SHOT[data],), "DPR"), split, **_within(expected)))
+    judged = list(FINE_TUNED)
+    for data, split in judged:
+        table.append(_row(f"{data} {split} BM25", System((DPR[data],), "BM25"), split))
+        hits = dict(zip(("Success@1", "Success@10"), FINE_TUNED[data, split], strict=True))
+        budget = {"training minutes": STANDARD}
+        table.append(_row(f"{data} {split} DPR", System((DPR[data],), "DPR"), split, at_least=hits, at_most=budget))
+        sentences = System((PASSAGES[data],), "DPR")
+        table.append(_row(f"{data} {split} DPR, a vector a sentence", sentences, split, at_least=hits, at_most=budget))
+    for data, split in judged:
+        parts = [System((DPR[data],), name) for name in ("BM25", "DPR")]
+        mixed = System((DPR[data],), "BM25 + DPR")
+        table.append(_comparison(f"{data} {split} BM25 + DPR", mixed, parts, split, significant=False))
+    table.append(
+        harness.Row(
+            name="BM25 + DPR above both",
+            config={"splits": judged, "runs": [DPR[data].config() for data in DPR]},
+            measure=functools.partial(significant, "BM25 + DPR", judged),
+            at_least={"splits with p < .05": 2},
+            seeds=(0,),
+        )
+    )
+    crossed, bm25 = System((CROSS_ENCODER,), "BM25 → cross-encoder"), System((CROSS_ENCODER,), "BM25")
+    table.append(_comparison("nq_boolq_dev test BM25 → cross-encoder", crossed, [bm25], "test"))
+    table += _at_small_budget()
+    return table
+
+
+def _at_small_budget() -> list[harness.Row]:
+    budget = {"at_most": {"training minutes": SMALL}}
+    colbert = System(small("nq_boolq_dev", "colbert"), "ColBERT")
+    encoder = System(small("nq_boolq_dev", "dpr"), "DPR")
+    table = [
+        _row("nq_boolq_dev test DPR, small", encoder, "test", **budget),
+        _row("nq_boolq_dev test ColBERT, small", colbert, "test", **budget),
+        _comparison("nq_boolq_dev test ColBERT above DPR", colbert, [encoder], "test", significant=False),
+    ]
+    ance = System(small("squad_dev", "ance"), "ANCE")
+    batch = System(small("squad_dev", "dpr_in_batch"), "DPR in-batch")
+    for split in ("test", "test_unseen"):
+        table.append(_row(f"squad_dev {split} DPR in-batch, small", batch, split, **budget))
+        table.append(_row(f"squad_dev {split} ANCE, small", ance, split, **budget))
+        name = f"squad_dev {split} ANCE above in-batch"
+        table.append(_comparison(name, ance, [batch], split, significant=False, floor=False))
+    return table
