@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -246,6 +249,26 @@ def test_the_full_product_is_taken_where_fewer_numbers_move():
     assert gathering.choose_plan(128, 2000, 1_000_000) == "tiles"
     assert gathering.choose_plan(128, 20_000, 1_000_000) == "full"
     assert gathering.choose_plan(1, 999, 1000) == "tiles"
+
+
+def test_loops_are_compiled_once_on_a_machine():
+    pytest.importorskip("numba")
+    from gr_jax.dense import loops
+
+    names = ("group", "score", "score_codes", "select", "rescore")
+    assert all(len(getattr(loops, name).signatures) == 1 for name in names)  # writable and read-only arrays share one
+    code = f"from gr_jax.dense import loops; print([bool(getattr(loops, n).stats.cache_hits) for n in {names}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([True] * 5)
+
+
+def test_loops_are_compiled_where_no_folder_may_be_written(monkeypatch):
+    numba = pytest.importorskip("numba")
+    from gr_jax.dense import loops
+
+    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
+    double = loops._loop(numba.int64)(lambda x: 2 * x)
+    assert double(21) == 42 and not double.stats.cache_hits
 
 
 _VECTORS, _OF = np.ones((4, 2), np.float32), np.array([0, 0, 1, 2])
