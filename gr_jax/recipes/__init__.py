@@ -12,13 +12,13 @@ from gr_jax.recipes.dense_settings import Lexical as Lexical
 from gr_jax.recipes.dense_settings import Mining as Mining
 from gr_jax.recipes.dense_settings import Search as Search
 from gr_jax.recipes.doct5query import GeneratedQueries as GeneratedQueries
-from gr_jax.recipes.doct5query import QueryGenerating as QueryGenerating
 from gr_jax.recipes.doct5query import bm25_doct5query as bm25_doct5query
 from gr_jax.recipes.dsi import dsi as dsi
 from gr_jax.recipes.interaction_settings import Crossing as Crossing
 from gr_jax.recipes.interaction_settings import Interaction as Interaction
 from gr_jax.recipes.late_interaction import colbert as colbert
 from gr_jax.recipes.lexical import bm25 as bm25
+from gr_jax.recipes.query_generator import QueryGenerating as QueryGenerating
 from gr_jax.recipes.run import run as run
 from gr_jax.recipes.settings import Decoding as Decoding
 from gr_jax.recipes.settings import Identifiers as Identifiers

@@ -8,7 +8,7 @@ from gr_jax import corpus as corpus_lib
 from gr_jax import recipes, storage
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
-from gr_jax.recipes import doct5query, documents, query_generation
+from gr_jax.recipes import doct5query, documents, query_generation, query_generator
 from gr_jax.recipes.stages import Runner
 from gr_jax.retrievers import BM25
 from gr_jax.text import ByteVocabulary
@@ -92,7 +92,7 @@ def test_another_system_trains_on_generated_queries(made, beir, tmp_path):
 
 def test_chunks_that_are_there_are_not_drawn_again(made, tmp_path):
     root, _ = made
-    module, params, words = doct5query.load_generator(root / "mine" / "generator")
+    module, params, words = query_generator.load_generator(root / "mine" / "generator")
     decoder = doct5query.QueryGeneratorModel(module, words).decoder(params)
     tokens = np.array([[5, 6, 7, 0], [8, 9, 0, 0], [5, 5, 5, 5]], np.int32)
     settings = dict(samples=2, top_k=2, temperature=1.0, query_tokens=8, batch_size=2, seed=3)
