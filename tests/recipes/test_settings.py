@@ -16,13 +16,25 @@ ALL = [
     recipes.Network,
     recipes.Training,
     recipes.Decoding,
+    recipes.Encoders,
+    recipes.Mining,
+    recipes.ContrastiveTraining,
+    recipes.Search,
+    recipes.Lexical,
+    recipes.Interaction,
+    recipes.Crossing,
+    recipes.QueryGenerating,
+    recipes.GeneratedQueries,
 ]
+# What came later and is left out where it is not set, so that what was made before has the same key. Of a table that
+# is set, what it holds is in the key: test_doct5query.py.
+LATER = {recipes.PseudoQueries: ["generated"]}
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_every_field_is_part_of_the_configuration(kind):
     config = kind().as_config()
-    assert list(config) == [field.name for field in dataclasses.fields(kind)]
+    assert [*config, *LATER.get(kind, [])] == [field.name for field in dataclasses.fields(kind)]
     json.dumps(config)
 
 
