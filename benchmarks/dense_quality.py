@@ -1,4 +1,4 @@
-"""How well dense, lexical and reranking recipes retrieve: rows of `python -m benchmarks.dense`.
+"""How well dense, lexical and reranking recipes retrieve: `python -m benchmarks.dense_quality`.
 
 Every row reads a recipe that is run as a user runs it, in a process of its own, into `runs/dense/`: once, wherever it
 appears. What was chosen (steps, rates, weights, depth) was chosen on dev or train; the test splits are only read here.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import harness
@@ -43,10 +44,10 @@ FINE_TUNED = {
 }
 
 
-def small(data: str, recipe: str) -> tuple[RecipeRun, ...]:
+def small(data: str, recipe: str, budget: str = "small") -> tuple[RecipeRun, ...]:
     """A recipe at the small budget, once for each seed."""
     return tuple(
-        RecipeRun("dense", data, recipe, f"small_{seed}", budget="small", flags=(f"ContrastiveTraining.seed={seed}",))
+        RecipeRun("dense", data, recipe, f"small_{seed}", budget=budget, flags=(f"ContrastiveTraining.seed={seed}",))
         for seed in SEEDS
     )
 
@@ -189,7 +190,7 @@ def _at_small_budget() -> list[harness.Row]:
         _row("nq_boolq_dev test ColBERT, small", colbert, "test", **budget),
         _comparison("nq_boolq_dev test ColBERT above DPR", colbert, [encoder], "test", significant=False),
     ]
-    ance = System(small("squad_dev", "ance"), "ANCE")
+    ance = System(small("squad_dev", "ance", "small_ance"), "ANCE")
     batch = System(small("squad_dev", "dpr_in_batch"), "DPR in-batch")
     for split in ("test", "test_unseen"):
         table.append(_row(f"squad_dev {split} DPR in-batch, small", batch, split, **budget))
@@ -197,3 +198,7 @@ def _at_small_budget() -> list[harness.Row]:
         name = f"squad_dev {split} ANCE above in-batch"
         table.append(_comparison(name, ance, [batch], split, significant=False, floor=False))
     return table
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("dense_quality", rows()))

@@ -61,8 +61,9 @@ class RecipeRun:
         budget = [f"gin_configs/budgets/{self.budget}.gin"] if self.budget else []
         return [f"gin_configs/recipes/{self.recipe}.gin", *budget]
 
+    @functools.cache  # noqa: B019 - a process that measures lives for its rows
     def make(self) -> None:
-        """Runs what is not made yet.
+        """Runs what is not made yet; once in a process.
 
         Raises:
           InputError: the process failed.
