@@ -1,0 +1,379 @@
+"""DPR beside sentence-transformers, on the same model, examples and machine: `python -m benchmarks.dense_peers`.
+
+The peer's Trainer with MultipleNegativesRankingLoss, scale 20, trains MiniLM on the very batches that the recipe `dpr`
+draws with the small budget, in their order: 32 queries, each with its answer and one mined negative, the same
+learning rate, warm-up, linear decay, weight decay and clipping, dropout on both sides. It needs packages that gr_jax
+does not; where this Python lacks them, name one that has them:
+
+    python -m venv st && st/bin/pip install 'sentence-transformers[train]>=6'
+    export GR_JAX_SENTENCE_TRANSFORMERS_PYTHON=$PWD/st/bin/python
+
+(on Linux from PyTorch's index of CPU builds, see requirements/peers.txt). It runs in a process of its own on 2 threads,
+and the sides take turns: one computes while the other waits. "times faster" is the median of the ratios of neighbouring
+turns.
+
+* Training speed: of whole training loops, from examples to updates. Documents are cut to 128 tokens on both sides, and
+  among 64 of them there is nearly always one as long; queries are padded to 32 or 48 tokens here, to the longest there.
+* Encoding speed: texts to vectors, cut to 128 tokens; both sides sort by length.
+* Quality: full search of float32 vectors, documents of 256 tokens, means over seeds. Ours keeps the best of four looks
+  at dev, as the recipe does; the peer keeps its last step, as its Trainer does. In training it reads up to 128 tokens
+  of a query, ours 48, and does not know which documents of other queries answer a query, too.
+
+About 4 minutes for the speeds on 2 cores, 6 minutes for a side's training with one seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import gin
+import jax
+import numpy as np
+
+import launch.show  # noqa: F401  recipes' gin files name it
+from benchmarks import dense_quality, harness
+from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
+from gr_jax import dense, evaluation, models, recipes, retrievers, storage
+from gr_jax.corpus import Dataset
+from gr_jax.errors import InputError
+from gr_jax.recipes import contrastive, documents, encoders, examples, mining
+from gr_jax.recipes.dense import dpr_stages
+from gr_jax.recipes.learning import make_optimizer
+from gr_jax.recipes.stages import Runner
+from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.training.contrastive_batches import ContrastiveBatches
+from gr_jax.training.loop import train
+
+PEER = "GR_JAX_SENTENCE_TRANSFORMERS_PYTHON"
+DATA, SEEDS = "squad_dev", dense_quality.SEEDS
+RUNS: tuple[RecipeRun, ...] = dense_quality.small(DATA, "dpr")  # one for each seed
+SPLITS = ("test", "test_unseen")
+MEASURES = ("Success@1", "Success@10", "RR@10")
+THREADS = 2
+TURN, TURNS = 4, 7  # steps of a turn, and turns that count
+PARAGRAPHS, PARAGRAPH_LENGTH = 2000, 128
+DEPTH = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What training starts from, made by the recipe's own stages.
+
+    Attributes:
+      dataset: documents, queries, judgements.
+      encoder: before training, with the lengths of training.
+      index_lengths: tokens read by the index.
+      training, multipliers: settings, and which parameters move.
+      batches: as the recipe draws them.
+      queries: text of every training query by its tokens.
+    """
+
+    dataset: Dataset
+    encoder: DenseEncoder
+    index_lengths: Mapping[str, int]
+    training: recipes.ContrastiveTraining
+    multipliers: Mapping[str, float]
+    batches: ContrastiveBatches
+    queries: Mapping[tuple[int, ...], str]
+
+
+@functools.cache
+def prepare(run: RecipeRun = RUNS[0]) -> Prepared:
+    """Makes the stages before training, or reads them where they are made."""
+    gin.add_config_file_search_path(str(harness.CHECKOUT))
+    bindings = [f'CORPUS = "{harness.data_folder(run.data)}"', f'MODEL_DIR = "{run.folder}"', *run.flags]
+    with gin.unlock_config():
+        try:
+            gin.parse_config_files_and_bindings(run.gin_files, bindings)
+            settings, mined, training = recipes.Encoders(), recipes.Mining(), recipes.ContrastiveTraining()
+            stages = dpr_stages(
+                recipes.BeirFolder(str(harness.data_folder(run.data))),
+                encoders=settings,
+                pseudo_queries=recipes.PseudoQueries(),
+                mined=mined,
+                training=training,
+                search=recipes.Search(),
+                lexical=recipes.Lexical(),
+                vectors=recipes.Vectors(),
+            )
+        finally:
+            gin.clear_config()
+    before = list(itertools.takewhile(lambda stage: stage.name != "model", stages))
+    folders = Runner(run.folder).run(before)
+    dataset = documents.load_dataset(folders["corpus"])
+    words = examples.load_vocabulary(folders["vocabulary"])
+    config, pretrained = encoders.make_encoders(settings, words.size)
+    params = encoders.initial_parameters(config, pretrained, training.seed)
+    encoder = encoders.text_encoder(training.taught(settings), config, params, words, dataset.transform)
+    queries, texts = mining.load_pairs(folders["pairs"])
+    made = mining.MadeQueries.load(folders["pseudo_queries"] / "pseudo_queries")
+    asked = mining.training_queries(dataset, made, training.held_out, training.seed).texts
+    table = mining.mixed(mining.load_negatives(folders["negatives"], mined), mined)
+    assert table is not None
+    return Prepared(
+        dataset=dataset,
+        encoder=encoder,
+        index_lengths={"query": settings.query_length, "document": settings.document_length},
+        training=training,
+        multipliers=encoders.learning_rate_multipliers(config, pretrained),
+        batches=contrastive.make_batches(queries, texts, table, training, encoder.lengths),
+        queries={tuple(queries.inputs[row].tolist()): text for row, text in enumerate(asked)},
+    )
+
+
+def write_triples(file: pathlib.Path, prepared: Prepared, steps: int) -> None:
+    """The texts of the first batches, a line for each query."""
+    contents = prepared.dataset.corpus.contents
+    with open(file, "w", encoding="utf-8") as out:
+        for batch in itertools.islice(prepared.batches, steps):
+            found = batch["document_index"].reshape(len(batch["query_tokens"]), -1)
+            for tokens, (positive, negative) in zip(batch["query_tokens"], found, strict=True):
+                texts = {
+                    "anchor": prepared.queries[tuple(tokens[tokens != 0].tolist())],
+                    "positive": contents[int(positive)],
+                    "negative": contents[int(negative)],
+                }
+                print(json.dumps(texts), file=out)
+
+
+@contextlib.contextmanager
+def _peer() -> Iterator[Callable[..., dict[str, Any]]]:
+    """A function that puts a request to the peer and waits for its answer; the model is loaded."""
+    here = all(map(importlib.util.find_spec, ("sentence_transformers", "accelerate", "datasets")))
+    python = os.environ.get(PEER) or (sys.executable if here else "")
+    if not python:
+        raise InputError(
+            "sentence-transformers and what its Trainer needs (accelerate, datasets) are not installed here",
+            f"Install them as benchmarks/dense_peers.py says and set {PEER} to the python that has them.",
+        )
+    peer = subprocess.Popen(
+        [python, pathlib.Path(__file__).with_name("sentence_transformers_peer.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(THREADS)},
+    )
+    to_peer, from_peer = peer.stdin, peer.stdout
+    assert to_peer is not None and from_peer is not None
+
+    def ask(**request: Any) -> dict[str, Any]:
+        print(json.dumps(request), file=to_peer, flush=True)
+        line = from_peer.readline()
+        if not line:
+            raise InputError("sentence-transformers ended without an answer", "See above.", value=peer.wait())
+        return json.loads(line)
+
+    try:
+        ask(do="load", folder=str(documents.pretrained_folder("minilm")), threads=THREADS)
+        yield ask
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            to_peer.close()
+        peer.wait()
+
+
+def _training_request(prepared: Prepared, *, frozen: bool, steps: int, turn: int) -> dict[str, Any]:
+    """The recipe's settings in the peer's words, but for the file of triples."""
+    training, config = prepared.training, prepared.encoder.config
+    return {
+        "do": "train",
+        "frozen_layers": config.encoder.num_encoder_layers // 2 if frozen else 0,
+        "max_length": prepared.encoder.lengths["document"],
+        "turn": turn,
+        "steps": steps,
+        "batch_size": training.batch_size,
+        "learning_rate": training.learning_rate,
+        "warmup_steps": training.warmup_steps,
+        "weight_decay": training.weight_decay,
+        "clip": training.clip,
+        "scale": 1 / config.temperature,
+        "seed": training.seed,
+    }
+
+
+def training_speed(frozen: bool) -> dict[str, float]:
+    """Both training loops in turns.
+
+    Args:
+      frozen: leave word embeddings and lower half as they are, as the recipe does; else all parameters learn.
+    """
+    harness.two_threads("dense_peers")
+    prepared = prepare()
+    steps = TURN * (TURNS + 2)  # 2 to warm up: each of the lengths of queries is compiled
+    turns: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory() as name, _peer() as ask:
+        triples = pathlib.Path(name) / "triples.jsonl"
+        write_triples(triples, prepared, steps + TURN)
+        ask(triples=str(triples), **_training_request(prepared, frozen=frozen, steps=steps + TURN, turn=TURN))
+        started = time.perf_counter()
+
+        def look(params: Any, step: int) -> dict[str, float]:
+            nonlocal started
+            ours = time.perf_counter() - started
+            turns.append((ours, ask(do="go on")["seconds"]))
+            started = time.perf_counter()
+            return {}
+
+        train(
+            models.BiEncoderModel(models.BiEncoder(prepared.encoder.config)),
+            prepared.batches,
+            steps=steps,
+            optimizer=make_optimizer(prepared.training, prepared.multipliers if frozen else {}),
+            seed=prepared.training.seed,
+            initial_params=prepared.encoder.params,
+            evaluate=look,
+            eval_every=TURN,
+        )
+    return _speeds(turns[2:], prepared.training.batch_size * TURN)
+
+
+def encoding_speed() -> dict[str, float]:
+    """Both encoders over the same paragraphs, in turns."""
+    harness.two_threads("dense_peers")
+    prepared = prepare()
+    texts = list(prepared.dataset.corpus.contents[:PARAGRAPHS])
+    with tempfile.TemporaryDirectory() as name, _peer() as ask:
+        file, answer = pathlib.Path(name) / "texts.json", pathlib.Path(name) / "vectors.npy"
+        file.write_text(json.dumps(texts), encoding="utf-8")
+        request = {"do": "encode", "texts": str(file), "max_length": PARAGRAPH_LENGTH}
+        ask(**request, answer=str(answer))
+        ours = prepared.encoder.encode(texts, "document")
+        turns = []
+        for _ in range(3):
+            started = time.perf_counter()
+            prepared.encoder.encode(texts, "document")
+            turns.append((time.perf_counter() - started, ask(**request)["seconds"]))
+        difference = float(np.abs(ours - np.load(answer)).max())
+    return {**_speeds(turns, len(texts)), "difference": difference}
+
+
+def _speeds(turns: list[tuple[float, float]], count: int) -> dict[str, float]:
+    """Medians over turns of (seconds of ours, of the peer), each for `count` things."""
+    return {
+        "times faster": statistics.median(theirs / ours for ours, theirs in turns),
+        "a second": count / statistics.median(ours for ours, _ in turns),
+        "peer's a second": count / statistics.median(theirs for _, theirs in turns),
+    }
+
+
+def _peers_vectors(run: RecipeRun) -> pathlib.Path:
+    """A folder of the peer's vectors of documents and of each split's queries; trained once."""
+    prepared = prepare(run)
+    request = _training_request(prepared, frozen=True, steps=prepared.training.steps, turn=0)
+    folder = run.folder.with_name(f"{run.folder.name}-sentence_transformers")
+    made_from = json.dumps([request, run.config(), run.fingerprint()], sort_keys=True)
+    with contextlib.suppress(InputError):
+        if storage.read_folder(folder, "peers_vectors").made_from == made_from:
+            return folder
+    texts = {"documents": list(prepared.dataset.corpus.contents)}
+    texts |= {split: list(prepared.dataset.split_queries(split).texts) for split in SPLITS}
+    meta: dict[str, Any] = {}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        storage.write_folder(folder, "peers_vectors", made_from=made_from, meta=meta) as new,
+        _peer() as ask,
+    ):
+        file = pathlib.Path(name) / "texts"
+        write_triples(file, prepared, prepared.training.steps)
+        meta["seconds"] = ask(triples=str(file), **request)["seconds"]
+        for kind, some in texts.items():
+            length = prepared.index_lengths["document" if kind == "documents" else "query"]
+            file.write_text(json.dumps(some), encoding="utf-8")
+            ask(do="encode", texts=str(file), max_length=length, answer=str(new / f"{kind}.npy"))
+    return folder
+
+
+def _judged(run: RecipeRun, split: str, ours: bool) -> tuple[evaluation.Evaluation, float]:
+    """One side's measures, and its seconds of training."""
+    dataset = prepare(run).dataset
+    queries = dataset.split_queries(split)
+    if ours:
+        run.make()
+        encoder = DenseEncoder.load(run.folder / "model" / "encoder")
+        vectors = {"documents": encoder.encode(dataset.corpus.contents, "document")}
+        vectors[split] = encoder.encode(queries.texts, "query")
+        seconds = run.trained()["seconds"]
+    else:
+        folder = _peers_vectors(run)
+        vectors = {kind: np.load(folder / f"{kind}.npy") for kind in ("documents", split)}
+        seconds = storage.read_folder(folder, "peers_vectors").meta["seconds"]
+    found = dense.make_searcher("exact", vectors["documents"]).search(vectors[split], DEPTH)
+    ranked = retrievers.ranking_to_run(retrievers.Ranking(*found), queries.ids, dataset.corpus)
+    return evaluation.evaluate(ranked, dataset.split(split), MEASURES), seconds
+
+
+@functools.cache
+def _over_seeds(split: str, ours: bool) -> tuple[evaluation.Evaluation, float]:
+    """Every query's mean over the seeds, and the longest training in minutes."""
+    measured, seconds = zip(*(_judged(run, split, ours) for run in RUNS), strict=True)
+    return mean_over_seeds(measured), max(seconds) / 60
+
+
+def quality(split: str, ours: bool) -> dict[str, float]:
+    """What one side reaches at the small budget; ours with the p of the difference, by paired t-test over queries."""
+    measured, minutes = _over_seeds(split, ours)
+    values = {**{name: measured[name] for name in MEASURES}, "training minutes": minutes}
+    if ours:
+        values["p"] = evaluation.compare(measured, _over_seeds(split, False)[0], "RR@10").p_t
+    return values
+
+
+def rows() -> list[harness.Row]:
+    """The table."""
+    corpus, about = RUNS[0].fingerprint, RUNS[0].config()
+    found = [
+        harness.Row(
+            name=f"training, {what}",
+            config={**about, "what": "training speed", "frozen": frozen, "turns": [TURN, TURNS]},
+            measure=functools.partial(training_speed, frozen),
+            at_least={"times faster": 1.0},
+            note="examples a second; sentence-transformers",
+            corpus=corpus,
+            seeds=(0,),
+        )
+        for what, frozen in (("upper half of MiniLM", True), ("all of MiniLM", False))
+    ]
+    found.append(
+        harness.Row(
+            name=f"encoding {PARAGRAPHS:,} paragraphs",
+            config={**about, "what": "encoding speed", "texts": PARAGRAPHS, "length": PARAGRAPH_LENGTH},
+            measure=encoding_speed,
+            at_least={"times faster": 1.0},
+            at_most={"difference": 1e-4},
+            note="paragraphs a second; sentence-transformers",
+            corpus=corpus,
+            seeds=(0,),
+        )
+    )
+    for split, ours in itertools.product(SPLITS, (False, True)):
+        peers = f"{split}, sentence-transformers, small budget"
+        found.append(
+            harness.Row(
+                name=f"{split}, gr_jax, small budget" if ours else peers,
+                config={**about, "what": "quality", "split": split, "ours": ours},
+                measure=functools.partial(quality, split, ours),
+                at_least={"RR@10": harness.ShareOf(peers, 0.99)} if ours else {},
+                corpus=corpus,
+                seeds=(0,),
+            )
+        )
+    return found
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
+    sys.exit(harness.main("dense_peers", rows()))
