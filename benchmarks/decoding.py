@@ -69,15 +69,6 @@ def _pairs(theirs: Callable[[], float], ours: Callable[[], Any], pairs: int) -> 
     }
 
 
-def _two_threads() -> None:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if cores != 2 or jax.default_backend() != "cpu":
-        raise InputError(
-            f"these rows are of 2 CPU threads, this process has {cores} cores and runs on {jax.default_backend()}",
-            "Run JAX_PLATFORMS=cpu taskset -c 0,1 python -m benchmarks.decoding.",
-        )
-
-
 def _agreement(sequences: np.ndarray, scores: np.ndarray, found: Any) -> dict[str, float]:
     """The share of ranks that hold the same docid (1 = the same top-K), and the largest difference of scores."""
     return {
@@ -92,7 +83,7 @@ def against_transformers(shape: str, normalize: str, pairs: int) -> dict[str, fl
     from transformers import T5ForConditionalGeneration
     from transformers.modeling_outputs import BaseModelOutput
 
-    _two_threads()
+    harness.two_threads("decoding")
     torch.set_num_threads(2)
     setting, (batch, beams, length) = random_setting(), SHAPES[shape]
     model = T5ForConditionalGeneration.from_pretrained(setting.folder).eval()
@@ -139,7 +130,7 @@ def against_transformers(shape: str, normalize: str, pairs: int) -> dict[str, fl
 
 def against_grtools(shape: str, normalize: str, pairs: int) -> dict[str, float]:
     """`grtools`, in the interpreter that GR_JAX_GRTOOLS_PYTHON names."""
-    _two_threads()
+    harness.two_threads("decoding")
     setting, (batch, beams, length) = random_setting(), SHAPES[shape]
     tokens, encoded = setting.encoded(batch, length)
     np.save(setting.folder / "encoded.npy", np.asarray(encoded))

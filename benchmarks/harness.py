@@ -98,6 +98,18 @@ def data_folder(name: str) -> pathlib.Path:
     return folder
 
 
+def two_threads(name: str) -> None:
+    """Raises InputError unless this process computes on 2 CPU cores, as rows beside a peer on 2 threads do."""
+    import jax
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores != 2 or jax.default_backend() != "cpu":
+        raise InputError(
+            f"these rows are of 2 CPU threads, this process has {cores} cores and runs on {jax.default_backend()}",
+            f"Run JAX_PLATFORMS=cpu taskset -c 0,1 python -m benchmarks.{name}.",
+        )
+
+
 def main(name: str, rows: Sequence[Row], argv: Sequence[str] | None = None, results: pathlib.Path = RESULTS) -> int:
     """The whole command line of a benchmark.
 

@@ -23,6 +23,7 @@ from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
 from gr_jax.training.loop import EarlyStopping, train
 from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.token_store import TokenStore
 
 # Batches whose queries are all shorter are padded to this only; each length is compiled.
 _QUERY_LENGTHS = (32,)
@@ -81,18 +82,7 @@ def model_stage(
         evaluate = _evaluation(place, encoder, dataset)
         keep = training.keep_best if evaluate is not None else ""
         source: NegativeSource = first if refresher is None else refresher.negatives
-        longest = encoder.lengths
-        batches = ContrastiveBatches(
-            queries,
-            texts,
-            batch_size=training.batch_size,
-            negatives=source,
-            num_negatives=training.negatives,
-            query_lengths=[*(length for length in _QUERY_LENGTHS if length < longest["query"]), longest["query"]],
-            document_lengths=longest["document"],
-            rates=training.rates,
-            seed=training.seed,
-        )
+        batches = make_batches(queries, texts, source, training, encoder.lengths)
         result = train(
             models.BiEncoderModel(models.BiEncoder(encoder.config), chunks=training.chunks),
             batches,
@@ -145,6 +135,34 @@ def model_stage(
             config["training"]["multipliers"] = encoders.DEFAULT_MULTIPLIERS
         config["mining"] = {"shares": dict(mined.shares), "refresh_every": mined.refresh_every}
     return Stage("model", config, (corpus, vocabulary, *learning), make)
+
+
+def make_batches(
+    queries: TokenStore,
+    texts: TokenStore,
+    negatives: NegativeSource,
+    training: ContrastiveTraining,
+    lengths: Mapping[str, int],
+) -> ContrastiveBatches:
+    """What is trained on.
+
+    Args:
+      queries, texts: training queries and documents as tokens.
+      negatives: of every training query.
+      training: settings.
+      lengths: tokens read of a "query" and of a "document".
+    """
+    return ContrastiveBatches(
+        queries,
+        texts,
+        batch_size=training.batch_size,
+        negatives=negatives,
+        num_negatives=training.negatives,
+        query_lengths=[*(length for length in _QUERY_LENGTHS if length < lengths["query"]), lengths["query"]],
+        document_lengths=lengths["document"],
+        rates=training.rates,
+        seed=training.seed,
+    )
 
 
 class Reencoded:
