@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
+from gr_jax.dense.base import Allowed, Found, check_search
 from gr_jax.dense.token_vectors import TokenVectors
 from gr_jax.errors import InputError
 
@@ -55,9 +56,10 @@ def max_sim(
         return score(queries, weights)
     if batch % queries_at_once:
         raise InputError(f"{batch} queries are no multiple of queries_at_once", "Choose a divisor.", value=batch)
-    parts = jax.tree.map(lambda x: x.reshape(-1, queries_at_once, *x.shape[1:]), (queries, weights))
+    # Every device keeps its own queries: part i takes queries i, i + parts, …
+    parts = jax.tree.map(lambda x: x.reshape(queries_at_once, -1, *x.shape[1:]).swapaxes(0, 1), (queries, weights))
     scores = jax.lax.map(jax.checkpoint(lambda part: score(*part)), parts)  # [parts, queries_at_once, N]
-    return scores.reshape(batch, -1)
+    return scores.swapaxes(0, 1).reshape(batch, -1)
 
 
 def max_sim_pairs(
@@ -114,10 +116,11 @@ class MaxSimSearch:
         self._shard, self._block_tokens = shard_documents, block_tokens
         self._devices = 1 if mesh is None else int(np.prod(list(mesh.shape.values())))
         self._sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-        self._kept: dict[int, list[_Block]] = {}
+        self._kept: dict[int, tuple[int, list[_Block]]] = {}  # shard → the document behind its last one, blocks
 
     @property
     def num_documents(self) -> int:
+        """Positions that have been given out, those of removed documents included."""
         return self.vectors.num_documents
 
     def search(
@@ -126,20 +129,30 @@ class MaxSimSearch:
         weights: Float[np.ndarray, "batch Q"],
         k: int,
         *,
-        allowed: Bool[np.ndarray, "batch documents"] | None = None,
-    ) -> tuple[Int[np.ndarray, "batch k"], Float[np.ndarray, "batch k"]]:
+        allowed: Allowed | None = None,
+    ) -> Found:
         """The k best documents of each query, best first; equal scores in the order of the documents.
 
         Args:
           queries: vectors of the queries' tokens.
           weights: of each; 0 for padding.
           k: how many documents.
-          allowed: which may be found; None allows all.
+          allowed: which may be found, one row for all queries or one for each; None allows all. Documents that were
+            removed from the vectors are never found.
 
         Returns:
           Positions and scores; −1 and −inf where there are fewer than k documents.
+
+        Raises:
+          InputError: shapes that do not fit, or k < 1.
         """
         self._check(queries, weights)
+        _, allowed = check_search(queries[:, 0], k, allowed, width=self.vectors.dimension, documents=self.num_documents)
+        live = self.vectors.live
+        if not live.all():
+            allowed = live[None] if allowed is None else allowed & live
+        if allowed is not None:
+            allowed = np.broadcast_to(allowed, (len(queries), self.num_documents))
         found = np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32)
         for start in range(0, len(queries), _QUERIES):
             rows = slice(start, min(start + _QUERIES, len(queries)))
@@ -156,7 +169,7 @@ class MaxSimSearch:
         weights: Float[np.ndarray, "batch Q"],
         candidates: Int[np.ndarray, "batch c"],
     ) -> Float[np.ndarray, "batch c"]:
-        """Scores each query's own candidates, as reranking needs it; −inf where a candidate is −1."""
+        """Scores each query's own candidates, as reranking needs it; −inf where one is −1 or was removed."""
         self._check(queries, weights)
         candidates = np.asarray(candidates)
         if candidates.ndim != 2 or len(candidates) != len(queries) or candidates.max(initial=-1) >= self.num_documents:
@@ -166,7 +179,7 @@ class MaxSimSearch:
                 value=candidates.shape,
             )
         scores = np.full(candidates.shape, -np.inf, np.float32)
-        row, column = np.nonzero(candidates >= 0)
+        row, column = np.nonzero((candidates >= 0) & self.vectors.live[np.maximum(candidates, 0)])
         pairs = candidates[row, column]
         padded = _pad_queries(queries, weights, len(queries))
         for chosen, length, height in self._plan(self.vectors.lengths[pairs]):
@@ -214,8 +227,10 @@ class MaxSimSearch:
         return documents, scores[:, documents - shard]
 
     def _blocks(self, shard: int, documents: np.ndarray, *, whole: bool) -> Iterator[_Block]:
-        if whole and shard in self._kept:
-            yield from self._kept[shard]
+        end = min(shard + self._shard, self.num_documents)
+        known, blocks = self._kept.get(shard, (shard, []))
+        if whole and known == end:  # no document was added to it since
+            yield from blocks
             return
         kept = []
         for chosen, length, height in self._plan(self.vectors.lengths[documents]):
@@ -226,7 +241,7 @@ class MaxSimSearch:
                 kept.append(block)
             yield block
         if whole and self.resident:
-            self._kept[shard] = kept
+            self._kept[shard] = end, kept
 
     def _plan(self, lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
         """Groups of similar length: positions in `lengths`, the length they are padded to, and rows of the array."""

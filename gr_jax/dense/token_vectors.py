@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Int32
 
 from gr_jax import storage
+from gr_jax.dense.base import check_positions
 from gr_jax.errors import InputError
 
 KIND = "token_vectors"
 PRECISIONS = ("float32", "float16", "int8")
+_AGAIN = "Make the token vectors again."
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenVectors:
-    """The token vectors of documents, one document after the other.
+class TokenRows:
+    """The token vectors of documents that stand one after the other.
 
     Attributes:
       vectors: float32, float16 or int8 [total, d]; int8 is to be multiplied by `scales`.
       offsets: int64 [documents + 1]; document i has the rows `offsets[i]:offsets[i + 1]`, at least one.
       tokens: int32 [total], the vocabulary's id of each vector's token; −1 where it stands for no single token.
       scales: float32 [total] beside int8, else None.
+
+    Raises:
+      InputError: the arrays do not fit together.
     """
 
     vectors: np.ndarray
@@ -35,15 +39,15 @@ class TokenVectors:
     scales: Float[np.ndarray, " total"] | None = None
 
     def __post_init__(self):
-        if str(self.vectors.dtype) not in PRECISIONS or (self.scales is not None) != (self.vectors.dtype == np.int8):
-            raise InputError(
-                "token vectors are float32, float16, or int8 with scales", "Store them so.", value=self.vectors.dtype
-            )
+        check_precision(str(self.vectors.dtype))
+        wanted = len(self.vectors) if self.vectors.dtype == np.int8 else None
+        if wanted != (None if self.scales is None else len(self.scales)):
+            raise InputError("a scale for each vector belongs to int8, and to nothing else", _AGAIN)
         ends = int(self.offsets[0]), int(self.offsets[-1])
         if ends != (0, len(self.vectors)) or len(self.tokens) != len(self.vectors):
             raise InputError(
                 f"offsets from {ends[0]} to {ends[1]} for {len(self.vectors)} vectors of {len(self.tokens)} tokens",
-                "Make the token vectors again.",
+                _AGAIN,
             )
         empty = np.flatnonzero(np.diff(self.offsets) < 1)
         if len(empty):
@@ -56,8 +60,8 @@ class TokenVectors:
         *,
         tokens: Sequence[Int[np.ndarray, " tokens"]] | None = None,
         precision: str = "float32",
-    ) -> TokenVectors:
-        """From one array a document, in memory.
+    ) -> TokenRows:
+        """From one array a document.
 
         Args:
           documents: their vectors.
@@ -70,58 +74,21 @@ class TokenVectors:
         stored, scales = quantize(vectors, precision)
         return cls(stored, offsets, ids, scales)
 
-    @property
-    def num_documents(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def dimension(self) -> int:
-        return self.vectors.shape[1]
-
-    @property
-    def lengths(self) -> Int[np.ndarray, " documents"]:
-        """How many vectors each document has."""
-        return np.diff(self.offsets)
-
-    @property
-    def nbytes(self) -> int:
-        """Of everything that is stored."""
-        arrays = (self.vectors, self.offsets, self.tokens, self.scales)
-        return sum(array.nbytes for array in arrays if array is not None)
-
-    def document(self, index: int) -> Float[np.ndarray, "tokens d"]:
-        """One document's vectors as float32."""
-        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        vectors = np.asarray(self.vectors[rows], np.float32)
-        return vectors if self.scales is None else vectors * self.scales[rows, None]
-
-    def padded(
-        self, documents: Int[np.ndarray, " n"], length: int
-    ) -> tuple[np.ndarray, Float[np.ndarray, "n length"] | None]:
-        """Documents as one array `[n, length, d]`, as stored, and its scales.
-
-        What a shorter document lacks is filled with its own last vector, which changes no maximum: whoever looks for
-        the best of a document's vectors needs no mask.
-        """
-        last = self.lengths[documents] - 1
-        rows = self.offsets[documents][:, None] + np.minimum(np.arange(length)[None], last[:, None])  # [n, length]
-        return self.vectors[rows], None if self.scales is None else self.scales[rows]
-
-    def save(self, folder: str | os.PathLike, *, corpus: str = "") -> None:
-        """Writes an artefact of kind "token_vectors"."""
-        with storage.write_folder(folder, KIND, corpus=corpus) as new:
-            for name, array in self._arrays().items():
-                np.save(new / f"{name}.npy", array)
+    @classmethod
+    def joined(cls, parts: Sequence[TokenRows]) -> TokenRows:
+        """The documents of all parts, in memory."""
+        scales = None if parts[0].scales is None else np.concatenate([part.scales for part in parts])  # type: ignore
+        return cls(
+            np.concatenate([part.vectors for part in parts]),
+            _joined_offsets(parts),
+            np.concatenate([part.tokens for part in parts]),
+            scales,
+        )
 
     @classmethod
-    def load(cls, folder: str | os.PathLike, *, verify: bool = True, mmap: bool = True) -> TokenVectors:
-        """Reads what `save` or `write_token_vectors` wrote.
-
-        Raises:
-          InputError: it is not such a folder, or was truncated or altered.
-        """
+    def read(cls, folder: str | os.PathLike, *, mmap: bool = True) -> TokenRows:
+        """What `write_rows` wrote; whoever owns the folder has checked it."""
         folder = pathlib.Path(folder)
-        storage.read_folder(folder, KIND, verify=verify)
         scales = folder / "scales.npy"
         return cls(
             storage.load_array(folder / "vectors.npy", mmap=mmap),
@@ -130,75 +97,207 @@ class TokenVectors:
             storage.load_array(scales, mmap=mmap) if scales.exists() else None,
         )
 
-    def _arrays(self) -> dict[str, np.ndarray]:
+    @property
+    def num_documents(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Of everything that is stored."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By the names of their files."""
         arrays = {"vectors": self.vectors, "offsets": self.offsets, "tokens": self.tokens}
         return arrays if self.scales is None else {**arrays, "scales": self.scales}
 
+    def rows(self, document: int) -> slice:
+        """Where a document stands."""
+        return slice(int(self.offsets[document]), int(self.offsets[document + 1]))
 
-class TokenVectorsFile:
-    """Token vectors that are being written; documents may come in any order.
-
-    Args:
-      folder: an open artefact's folder.
-      lengths: vectors of each document, at least one.
-      dimension: of a vector.
-      precision: "float32", "float16" or "int8".
-    """
-
-    def __init__(self, folder: pathlib.Path, lengths: Int[np.ndarray, " documents"], dimension: int, precision: str):
-        check_precision(precision)
-        self._precision = precision
-        self._offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-        total = int(self._offsets[-1])
-        np.save(folder / "offsets.npy", self._offsets)
-
-        def mapped(name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-            return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape)
-
-        self._vectors = mapped("vectors", precision, (total, int(dimension)))
-        self._tokens = mapped("tokens", "int32", (total,))
-        self._scales = mapped("scales", "float32", (total,)) if precision == "int8" else None
-
-    def put(self, document: int, vectors: Float[np.ndarray, "tokens d"], tokens: Int[np.ndarray, " tokens"]) -> None:
-        """Writes one document."""
-        rows = slice(int(self._offsets[document]), int(self._offsets[document + 1]))
-        self._vectors[rows], scales = quantize(vectors, self._precision)
-        self._tokens[rows] = tokens
-        if self._scales is not None:
-            self._scales[rows] = scales
-
-    def flush(self) -> None:
-        """Hands everything to the file system."""
-        for array in (self._vectors, self._tokens, self._scales):
-            if isinstance(array, np.memmap):
-                array.flush()
+    def padded(
+        self, documents: Int[np.ndarray, " n"], length: int
+    ) -> tuple[np.ndarray, Float[np.ndarray, "n length"] | None]:
+        """See `TokenVectors.padded`."""
+        first, last = self.offsets[documents], self.offsets[documents + 1] - 1
+        rows = np.minimum(first[:, None] + np.arange(length), last[:, None])  # [n, length]
+        return self.vectors[rows], None if self.scales is None else self.scales[rows]
 
 
-@contextlib.contextmanager
-def write_token_vectors(
-    folder: str | os.PathLike,
-    lengths: Int[np.ndarray, " documents"],
-    dimension: int,
-    *,
-    precision: str = "float16",
-    corpus: str = "",
-) -> Iterator[TokenVectorsFile]:
-    """Opens an artefact that `TokenVectors.load` reads, to be filled by `put` document by document.
-
-    Memory stays constant: the file has its full size from the start.
+class TokenVectors:
+    """The token vectors of a corpus: those that were made first, usually memory-mapped, those of documents added since,
+    and which documents were removed. Nothing of the first is copied or computed again by either.
 
     Args:
-      folder: takes its place when the body ends.
-      lengths: vectors of each document, at least one.
-      dimension: of a vector.
-      precision: "float32", "float16" or "int8" (a byte a number and one scale a vector).
-      corpus: fingerprint of the corpus.
+      rows: the documents, in the corpus' order.
+      live: False where a document was removed; None where none was.
+
+    Attributes:
+      live: the same for all documents, those added included. Replaced, never written to.
+      lengths: how many vectors each document has.
     """
-    check_precision(precision)
-    with storage.write_folder(folder, KIND, corpus=corpus) as new:
-        file = TokenVectorsFile(new, lengths, dimension, precision)
-        yield file
+
+    def __init__(self, rows: TokenRows, live: Bool[np.ndarray, " documents"] | None = None):
+        self._main, self._added = rows, []  # type: TokenRows, list[TokenRows]
+        self._tail: TokenRows | None = None  # what was added, as one
+        self.live = np.ones(rows.num_documents, bool) if live is None else live
+        self.lengths: Int[np.ndarray, " documents"] = np.diff(rows.offsets)
+        if self.live.dtype != bool or self.live.shape != self.lengths.shape:
+            raise InputError("the list of removed documents does not fit the token vectors", _AGAIN)
+
+    @classmethod
+    def of(
+        cls,
+        documents: Sequence[Float[np.ndarray, "tokens d"]],
+        *,
+        tokens: Sequence[Int[np.ndarray, " tokens"]] | None = None,
+        precision: str = "float32",
+    ) -> TokenVectors:
+        """From one array a document; see `TokenRows.of`."""
+        return cls(TokenRows.of(documents, tokens=tokens, precision=precision))
+
+    @property
+    def num_documents(self) -> int:
+        """Positions that have been given out, those of removed documents included."""
+        return len(self.lengths)
+
+    @property
+    def num_vectors(self) -> int:
+        """Of all documents."""
+        return int(self.lengths.sum())
+
+    @property
+    def dimension(self) -> int:
+        return self._main.vectors.shape[1]
+
+    @property
+    def precision(self) -> str:
+        """How numbers are stored."""
+        return str(self._main.vectors.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Of everything that is stored."""
+        return sum(rows.nbytes for rows in self._parts()) + self.live.nbytes
+
+    def document(self, index: int) -> Float[np.ndarray, "tokens d"]:
+        """One document's vectors as float32."""
+        part, index = self._place(index)
+        rows = part.rows(index)
+        vectors = np.asarray(part.vectors[rows], np.float32)
+        return vectors if part.scales is None else vectors * part.scales[rows, None]
+
+    def tokens(self, index: int) -> Int32[np.ndarray, " tokens"]:
+        """The token that each of a document's vectors stands for; −1 where it is no single one."""
+        part, index = self._place(index)
+        return part.tokens[part.rows(index)]
+
+    def padded(
+        self, documents: Int[np.ndarray, " n"], length: int
+    ) -> tuple[np.ndarray, Float[np.ndarray, "n length"] | None]:
+        """Documents as one array `[n, length, d]`, as stored, and its scales.
+
+        What a shorter document lacks is filled with its own last vector, which changes no maximum: whoever looks for
+        the best of a document's vectors needs no mask. Of a longer one only the first vectors are there.
+        """
+        border = self._main.num_documents
+        late = documents >= border
+        if not late.any():
+            return self._main.padded(documents, length)
+        tail = self._joined_tail()
+        if late.all():
+            return tail.padded(documents - border, length)
+        vectors = np.empty((len(documents), length, self.dimension), self._main.vectors.dtype)
+        scales = None if self._main.scales is None else np.empty((len(documents), length), np.float32)
+        for here, part, chosen in ((~late, self._main, documents), (late, tail, documents - border)):
+            vectors[here], found = part.padded(chosen[here], length)
+            if scales is not None:
+                scales[here] = found
+        return vectors, scales
+
+    def add(self, more: TokenVectors) -> None:
+        """Puts documents behind the others; they get the next positions.
+
+        Raises:
+          InputError: their vectors have another width or precision.
+        """
+        mine, theirs = ((one.dimension, one.precision) for one in (self, more))
+        if mine != theirs:
+            raise InputError(
+                f"token vectors of {theirs[0]} numbers in {theirs[1]} cannot stand behind those of {mine[0]} in "
+                f"{mine[1]}",
+                "Encode them with the same network and precision.",
+            )
+        self._added += more._parts()
+        self._tail = None
+        self.live = np.concatenate([self.live, more.live])
+        self.lengths = np.concatenate([self.lengths, more.lengths])
+
+    def remove(self, positions: Int[np.ndarray, " n"]) -> None:
+        """Marks documents as removed; the others keep their positions. Doing so twice changes nothing.
+
+        Raises:
+          InputError: no document has such a position.
+        """
+        live = self.live.copy()
+        live[check_positions(positions, self.num_documents)] = False
+        self.live = live
+
+    def save(self, folder: str | os.PathLike, *, corpus: str = "") -> None:
+        """Writes an artefact of kind "token_vectors", without a second copy of the vectors in memory."""
+        with storage.write_folder(folder, KIND, corpus=corpus) as new:
+            write_rows(new, self._parts())
+            if not self.live.all():
+                np.save(new / "live.npy", self.live)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, verify: bool = True, mmap: bool = True) -> TokenVectors:
+        """Reads what `save` wrote, or `TokenEncoder.encode_documents`.
+
+        Raises:
+          InputError: it is not such a folder, or was truncated or altered.
+        """
+        folder = pathlib.Path(folder)
+        storage.read_folder(folder, KIND, verify=verify)
+        live = folder / "live.npy"
+        return cls(TokenRows.read(folder, mmap=mmap), storage.load_array(live) if live.exists() else None)
+
+    def _parts(self) -> list[TokenRows]:
+        return [self._main, *self._added]
+
+    def _joined_tail(self) -> TokenRows:
+        if self._tail is None:
+            self._tail = TokenRows.joined(self._added)
+            self._added = [self._tail]
+        return self._tail
+
+    def _place(self, index: int) -> tuple[TokenRows, int]:
+        """Which rows a document is of, and its number there."""
+        border = self._main.num_documents
+        return (self._main, index) if index < border else (self._joined_tail(), index - border)
+
+
+def write_rows(folder: pathlib.Path, parts: Sequence[TokenRows]) -> None:
+    """Writes `vectors.npy`, `offsets.npy`, `tokens.npy` and, for int8, `scales.npy`: the documents of all parts, one
+    part after the other, of which one is in memory at a time."""
+    offsets = _joined_offsets(parts)
+    np.save(folder / "offsets.npy", offsets)
+    for name, first in parts[0].arrays.items():
+        if name == "offsets":
+            continue
+        shape = (int(offsets[-1]), *first.shape[1:])
+        file = np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=first.dtype, shape=shape)
+        start = 0
+        for part in parts:
+            array = part.arrays[name]
+            file[start : start + len(array)] = array
+            start += len(array)
         file.flush()
+
+
+def _joined_offsets(parts: Sequence[TokenRows]) -> Int[np.ndarray, " documents_plus_one"]:
+    return np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)]), dtype=np.int64)
 
 
 def check_precision(precision: str) -> None:

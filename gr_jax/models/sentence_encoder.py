@@ -71,11 +71,7 @@ class SentenceEncoder:
     def fingerprint(self) -> str:
         """16 hex digits over network, parameters, vocabulary, pooling and prompt."""
         about = [repr(self.module), self.vocabulary.fingerprint, self.pooling, self.normalize, self.prompt]
-        digest = hashlib.sha256(repr(about).encode())
-        for path, value in jax.tree_util.tree_leaves_with_path(self.params):
-            digest.update(f"{jax.tree_util.keystr(path)} {value.shape} {value.dtype}".encode())
-            digest.update(np.asarray(value).tobytes())
-        return digest.hexdigest()[:16]
+        return network_fingerprint(about, self.params)
 
     def encode(
         self,
@@ -132,6 +128,15 @@ class SentenceEncoder:
             for ids in self.vocabulary.encode_batch(chunk):
                 rows.append(np.array([*prefix, *ids[:kept], *suffix], np.int32))
         return rows
+
+
+def network_fingerprint(about: Sequence[Any], params: Any) -> str:
+    """16 hex digits over what is said of a network and over its parameters."""
+    digest = hashlib.sha256(repr(list(about)).encode())
+    for path, value in jax.tree_util.tree_leaves_with_path(params):
+        digest.update(f"{jax.tree_util.keystr(path)} {value.shape} {value.dtype}".encode())
+        digest.update(np.asarray(value).tobytes())
+    return digest.hexdigest()[:16]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import string
 import time
 from collections.abc import Callable, Sequence
@@ -227,7 +228,7 @@ class Reencoded:
 
 
 def vectors_stage(corpus: Stage, model: Stage, interaction: Interaction) -> Stage:
-    """The token vectors of every document, memory-mapped."""
+    """The token vectors of every document, memory-mapped; interrupted, it goes on behind the last finished shard."""
 
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
@@ -237,9 +238,11 @@ def vectors_stage(corpus: Stage, model: Stage, interaction: Interaction) -> Stag
             place.folder / "vectors",
             precision=interaction.precision,
             corpus=dataset.corpus.fingerprint,
+            work=place.work,
             progress=True,
         )
-        place.meta.update({"documents": vectors.num_documents, "vectors": len(vectors.vectors)})
+        place.meta.update({"documents": vectors.num_documents, "vectors": vectors.num_vectors})
+        shutil.rmtree(place.work, ignore_errors=True)
 
     return Stage("token_vectors", {"precision": interaction.precision}, (corpus, model), make)
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from gr_jax import storage
+from gr_jax.dense.base import check_positions
 from gr_jax.dense.max_sim import MaxSimSearch
 from gr_jax.dense.token_vectors import TokenVectors
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, checked_allowed
 from gr_jax.retrievers.token_encoder import TokenEncoder
+
+if TYPE_CHECKING:
+    from gr_jax.corpus import Corpus
 
 KIND = "late_interaction"
 
@@ -63,7 +67,7 @@ class LateInteractionRetriever:
 
     @property
     def num_documents(self) -> int:
-        """Documents of the corpus that it answers from."""
+        """Documents of the corpus that it answers from, removed ones included."""
         return self.vectors.num_documents
 
     def retrieve(
@@ -93,6 +97,7 @@ class LateInteractionRetriever:
             scores = self.search.score(vectors, weights, proposed)
             order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
             index, score = (np.take_along_axis(array, order, axis=1) for array in (proposed, scores))
+            index = np.where(score == -np.inf, -1, index)
         evidence = None
         if explain:
             evidence = tuple(
@@ -104,6 +109,26 @@ class LateInteractionRetriever:
     def score(self, queries: Sequence[str], candidates: Int[np.ndarray, "batch c"]) -> Float[np.ndarray, "batch c"]:
         """Scores of each query's own documents; −inf where a candidate is −1."""
         return self.search.score(*self.encoder.encode_queries(queries), candidates)
+
+    def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> LateInteractionRetriever:
+        """Adds and removes documents; see `DenseRetriever.update`. Only added ones are encoded.
+
+        Raises:
+          InputError: a position that no document has, or a first stage that cannot; nothing is changed then.
+        """
+        change = getattr(self.first, "update", None)
+        if self.first is not None and change is None:
+            raise InputError("the first stage cannot take or leave documents", "Make the index anew.")
+        gone = check_positions(remove, self.num_documents)
+        added = None
+        if add is not None and len(add):
+            added = self.encoder.encode_documents(add.contents, precision=self.vectors.precision)
+        if change is not None:
+            change(add=add, remove=remove)
+        self.vectors.remove(gone)
+        if added is not None:
+            self.vectors.add(added)
+        return self
 
     def save(self, path: str | os.PathLike, *, corpus: str) -> None:
         """Writes encoder, vectors and, where there is one, the first stage; the corpus itself is not in it."""
@@ -147,7 +172,7 @@ class LateInteractionRetriever:
     ) -> tuple[Evidence, ...]:
         """What each of the document's tokens was found by and contributed, the weightiest first."""
         vectors = self.vectors.document(document)
-        start = int(self.vectors.offsets[document])
+        tokens = self.vectors.tokens(document)
         products = query @ vectors.T  # [Q, tokens]
         best = products.argmax(axis=1)
         gained = weights * products[np.arange(len(query)), best]
@@ -157,7 +182,7 @@ class LateInteractionRetriever:
                 found[place] = found.get(place, 0.0) + value
         reasons = []
         for place, value in sorted(found.items(), key=lambda item: (-item[1], item[0])):
-            token = int(self.vectors.tokens[start + place])
+            token = int(tokens[place])
             name = "(the whole text)" if token < 0 else self.encoder.vocabulary.decode([token]) or f"token {token}"
             reasons.append(Evidence("token", name, float(value), tokens=(token,) if token >= 0 else ()))
         return tuple(reasons)

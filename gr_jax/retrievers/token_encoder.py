@@ -6,7 +6,7 @@ import copy
 import functools
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,10 +16,12 @@ from jaxtyping import Array, Float, Int
 
 from gr_jax import progress as progress_lib
 from gr_jax import storage, text
-from gr_jax.dense.token_vectors import TokenVectors, quantize, write_token_vectors
+from gr_jax.dense import token_vectors
+from gr_jax.dense.token_vectors import TokenRows, TokenVectors
 from gr_jax.errors import InputError
 from gr_jax.models import late_interaction
-from gr_jax.models.sentence_encoder import LENGTHS, plan_batches
+from gr_jax.models.sentence_encoder import LENGTHS, network_fingerprint, plan_batches
+from gr_jax.models.shards import Advance, encode_in_shards
 
 KIND = "token_encoder"
 _TOKENIZED_AT_ONCE = 4096
@@ -111,6 +113,12 @@ class TokenEncoder:
             return np.zeros((0, 1, self.dimension), np.float32), np.zeros((0, 1), np.float32)
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over everything that decides documents' vectors."""
+        about = [repr(self.module), self.vocabulary.fingerprint, self.lengths["document"], self.transform]
+        return network_fingerprint([*about, self.batch_size], self.params)
+
     def encode_documents(
         self,
         texts: Sequence[str],
@@ -118,56 +126,71 @@ class TokenEncoder:
         *,
         precision: str = "float16",
         corpus: str = "",
+        work: str | os.PathLike | None = None,
+        shard_size: int = 1024,
         progress: bool = False,
     ) -> TokenVectors:
         """Vectors of documents.
+
+        Into a folder they are encoded shard by shard; killed at any moment, the same call goes on behind the last shard
+        that was finished, and ends with the same bytes. See `models.shards.encode_in_shards`.
 
         Args:
           texts: any number from 1.
           folder: where they go, and are mapped from; None keeps them in memory.
           precision: "float32", "float16" or "int8".
           corpus: fingerprint of the corpus, for the artefact.
+          work: where shards are kept; None: beside `folder`, until it is there.
+          shard_size: documents of a shard.
           progress: show a bar.
+
+        Raises:
+          InputError: no texts, settings out of their range, or a full disk.
         """
-        if not len(texts):
-            raise InputError("there is nothing to encode", "Give at least one text.")
-        rows = self.tokenize(texts, "document")
-        tokens = [late_interaction.kept_tokens(self.module.config, row) for row in rows]
-        with progress_lib.bar("Embedding tokens", len(rows), enabled=progress) as bar:
-            if folder is None:
-                found: list[Any] = [None] * len(rows)
-                for number, vectors in self._documents(rows, bar):
-                    found[number] = quantize(vectors, precision)
-                scales = np.concatenate([scale for _, scale in found]) if precision == "int8" else None
-                offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-                return TokenVectors(np.concatenate([v for v, _ in found]), offsets, np.concatenate(tokens), scales)
-            lengths = np.array([len(one) for one in tokens])
-            with write_token_vectors(folder, lengths, self.dimension, precision=precision, corpus=corpus) as file:
-                for number, vectors in self._documents(rows, bar):
-                    file.put(number, vectors, tokens[number])
+        token_vectors.check_precision(precision)
+        if folder is None:
+            if not len(texts):
+                raise InputError("there is nothing to encode", "Give at least one text.")
+            with progress_lib.bar("Embedding tokens", len(texts), enabled=progress) as bar:
+                return TokenVectors(self._rows(texts, precision, bar.advance))
+        encode_in_shards(
+            texts,
+            folder,
+            kind=token_vectors.KIND,
+            settings={"encoder": self.fingerprint, "precision": precision},
+            encode=lambda shard, advance: self._rows(shard, precision, advance).arrays,
+            join=lambda shards, new: token_vectors.write_rows(new, [TokenRows.read(shard) for shard in shards]),
+            corpus=corpus,
+            work=work,
+            shard_size=shard_size,
+            process=(0, 1),
+            progress=progress,
+        )
         return TokenVectors.load(folder, verify=False)
 
-    def _documents(
-        self, rows: Sequence[np.ndarray], bar: progress_lib.Bar
-    ) -> Iterator[tuple[int, Float[np.ndarray, "kept d"]]]:
-        """(number, vectors) of every document, similar lengths together."""
+    def _rows(self, texts: Sequence[str], precision: str, advance: Advance) -> TokenRows:
+        """Vectors of documents that fit in memory, similar lengths encoded together."""
+        rows = self.tokenize(texts, "document")
+        vectors: list[Any] = [None] * len(rows)
         pending: list[tuple[np.ndarray, tuple[Array, Array]]] = []
 
-        def collect() -> Iterator[tuple[int, np.ndarray]]:
+        def collect() -> None:
             chosen, found = pending.pop(0)
-            vectors, mask = (np.asarray(array) for array in found)
+            states, mask = (np.asarray(array) for array in found)
             for place, number in enumerate(chosen.tolist()):
-                yield number, vectors[place][mask[place]]
-            bar.advance(len(chosen))
+                vectors[number] = states[place][mask[place]]
+            advance(len(chosen))
 
         plan = plan_batches([len(row) for row in rows], self.batch_size, self.lengths["document"])
         for chosen, length, height in plan:
             tokens = _padded([rows[number] for number in chosen], length, height)
             pending.append((chosen, _encode(self.module, "document", self.params, tokens)))
             if len(pending) > 1:  # one batch computes while the next is laid out
-                yield from collect()
+                collect()
         while pending:
-            yield from collect()
+            collect()
+        kept = [late_interaction.kept_tokens(self.module.config, row) for row in rows]
+        return TokenRows.of(vectors, tokens=kept, precision=precision)
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes network, vocabulary and settings as an artefact of kind "token_encoder"."""

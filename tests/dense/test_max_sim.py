@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import Mesh
 
 from gr_jax.dense.max_sim import MaxSimSearch, max_sim, max_sim_pairs
-from gr_jax.dense.token_vectors import TokenVectors, write_token_vectors
+from gr_jax.dense.token_vectors import TokenVectors
 from gr_jax.errors import InputError
 
 
@@ -149,54 +149,53 @@ def test_devices_share_the_documents():
 
 
 @pytest.mark.parametrize("precision, error", [("float16", 2e-3), ("int8", 2e-2)])
-def test_fewer_bits_change_little(precision, error, tmp_path):
+def test_fewer_bits_change_little(precision, error):
     rng = np.random.default_rng(5)
     documents = _documents(rng, rng.integers(1, 30, 60), d=128)
     queries, weights = _queries(rng, 6, d=128)
-    lengths = np.array([len(document) for document in documents])
-    with write_token_vectors(tmp_path / "vectors", lengths, 128, precision=precision, corpus="abc") as file:
-        for number in rng.permutation(60):
-            file.put(number, documents[number], np.arange(lengths[number]))
-    stored = TokenVectors.load(tmp_path / "vectors")
-    assert stored.vectors.dtype == precision and isinstance(stored.vectors, np.memmap)
-    np.testing.assert_array_equal(stored.tokens, np.concatenate([np.arange(length) for length in lengths]))
-    in_memory = TokenVectors.of(documents, precision=precision)
-    np.testing.assert_array_equal(stored.vectors, in_memory.vectors)
-    for number in (0, 59):
-        np.testing.assert_allclose(stored.document(number), documents[number], atol=error)
     exact = _loop(queries, weights, documents)
-    _, found = MaxSimSearch(stored).search(queries, weights, 10)
+    _, found = MaxSimSearch(TokenVectors.of(documents, precision=precision)).search(queries, weights, 10)
     np.testing.assert_allclose(found, -np.sort(-exact, axis=1)[:, :10], atol=error * weights.sum(axis=1).max())
-    per_number = {"float16": 2, "int8": 1}[precision]
-    assert stored.vectors.nbytes == per_number * 128 * lengths.sum() < stored.nbytes
 
 
-def test_saving_and_loading(tmp_path):
-    vectors = TokenVectors.of(
-        _documents(np.random.default_rng(6), [2, 3]), tokens=[[7, 8], [9, 10, 11]], precision="int8"
-    )
-    vectors.save(tmp_path / "vectors")
-    loaded = TokenVectors.load(tmp_path / "vectors")
-    for name in ("vectors", "offsets", "tokens", "scales"):
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(vectors, name))
-    data = bytearray((tmp_path / "vectors" / "tokens.npy").read_bytes())
-    data[-1] ^= 1
-    (tmp_path / "vectors" / "tokens.npy").write_bytes(data)
-    with pytest.raises(InputError, match="altered"):
-        TokenVectors.load(tmp_path / "vectors")
+@pytest.mark.parametrize("resident", (False, True))
+def test_documents_come_and_go(resident):
+    """After any changes search and scores are those of the documents that are there, at their positions."""
+    rng = np.random.default_rng(8)
+    documents = _documents(rng, rng.integers(1, 40, 40))
+    queries, weights = _queries(rng, 3)
+    vectors = TokenVectors.of(documents[:25])
+    search = MaxSimSearch(vectors, shard_documents=10, block_tokens=256, resident=resident)
+    scores, gone = _loop(queries, weights, documents), set()
+    for start, stop, removed in ((25, 25, [0, 3]), (25, 28, [3, 26]), (28, 40, []), (40, 40, [39, 11, 12])):
+        if stop > start:
+            vectors.add(TokenVectors.of(documents[start:stop]))
+        vectors.remove(removed)
+        gone |= set(removed)
+        living = np.array([number not in gone for number in range(stop)])
+        index, found = search.search(queries, weights, stop)
+        expected = _best(scores[:, :stop], stop, np.tile(living, (3, 1)))
+        np.testing.assert_array_equal(index, expected)
+        here = expected[0] >= 0
+        np.testing.assert_allclose(found[:, here], np.take_along_axis(scores, expected[:, here], 1), atol=1e-4)
+        # One filter for all queries beside it.
+        index, _ = search.search(queries, weights, stop, allowed=np.arange(stop) % 2 == 0)
+        assert set(index[0]) - {-1} == {number for number in range(0, stop, 2) if number not in gone}
+        candidates = np.tile(np.arange(-1, stop), (3, 1))
+        there = np.concatenate([[False], living])
+        expected = np.where(there, np.concatenate([scores[:, :1], scores[:, :stop]], axis=1), -np.inf)
+        np.testing.assert_allclose(search.score(queries, weights, candidates), expected, atol=1e-4)
 
 
 def test_bad_input():
     rng = np.random.default_rng(7)
     vectors = TokenVectors.of(_documents(rng, [2, 3]))
     queries, weights = _queries(rng, 2)
-    with pytest.raises(InputError, match="precision"):
-        TokenVectors.of(_documents(rng, [2]), precision="int4")
-    with pytest.raises(InputError, match="without a single vector"):
-        TokenVectors.of([np.zeros((0, 8), np.float32), np.ones((1, 8), np.float32)])
     with pytest.raises(InputError, match="queries of shape"):
         MaxSimSearch(vectors).search(queries[:, :, :4], weights, 1)
     with pytest.raises(InputError, match="candidates"):
         MaxSimSearch(vectors).score(queries, weights, np.array([[0], [2]]))
-    with pytest.raises(InputError, match="offsets"):
-        TokenVectors(vectors.vectors, vectors.offsets[:-1], vectors.tokens)
+    with pytest.raises(InputError, match="filter"):
+        MaxSimSearch(vectors).search(queries, weights, 1, allowed=np.ones((3, 2), bool))
+    with pytest.raises(InputError, match="k ≥ 1"):
+        MaxSimSearch(vectors).search(queries, weights, 0)

@@ -10,7 +10,7 @@ from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
 from gr_jax.models.bert import BertConfig
 from gr_jax.models.late_interaction import LateInteraction, LateInteractionConfig
-from gr_jax.retrievers import index
+from gr_jax.retrievers import BM25, index
 from gr_jax.retrievers.late_interaction import LateInteractionRetriever
 from gr_jax.retrievers.token_encoder import TokenEncoder
 from gr_jax.text import ByteVocabulary
@@ -96,12 +96,81 @@ def test_explanations_sum_to_the_score(retriever):
 def test_documents_on_disk_are_those_in_memory(encoder, retriever, tmp_path):
     stored = encoder.encode_documents(TEXTS, tmp_path / "vectors", precision="int8")
     in_memory = encoder.encode_documents(TEXTS, precision="int8")
-    for name in ("vectors", "offsets", "tokens", "scales"):
-        np.testing.assert_array_equal(getattr(stored, name), getattr(in_memory, name))
+    for number in range(len(TEXTS)):
+        np.testing.assert_array_equal(stored.document(number), in_memory.document(number))
+        np.testing.assert_array_equal(stored.tokens(number), in_memory.tokens(number))
     # A vector for every token but the full stop, and one for the marker.
     expected = [len(VOCABULARY.encode(text[:59])) + 2 - text[:59].count(".") for text in TEXTS]
     assert retriever.vectors.lengths[0] == len(VOCABULARY.encode(TEXTS[0])[:59]) + 2 - TEXTS[0][:59].count(".")
     np.testing.assert_array_equal(stored.lengths, expected)
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+def test_encoding_goes_on_behind_the_last_finished_shard(encoder, tmp_path, monkeypatch):
+    settings = {"precision": "int8", "shard_size": 7}
+    whole = tmp_path / "whole"
+    encoder.encode_documents(TEXTS, whole, **settings)
+    tokenize, begun = TokenEncoder.tokenize, []
+
+    def dying(self, texts, side):
+        begun.append(list(texts))
+        if len(begun) in (3, 4):
+            raise Killed
+        return tokenize(self, texts, side)
+
+    monkeypatch.setattr(TokenEncoder, "tokenize", dying)
+    for _ in range(2):
+        with pytest.raises(Killed):
+            encoder.encode_documents(TEXTS, tmp_path / "killed", **settings)
+        assert not (tmp_path / "killed").exists()
+    encoder.encode_documents(TEXTS, tmp_path / "killed", **settings)
+    assert begun == [TEXTS[:7], TEXTS[7:14], TEXTS[14:21], TEXTS[14:21], TEXTS[14:21], TEXTS[21:28], TEXTS[28:]]
+    for file in whole.glob("*.npy"):
+        assert file.read_bytes() == (tmp_path / "killed" / file.name).read_bytes()
+    assert not list(tmp_path.glob("*.shards"))
+    encoder.encode_documents(TEXTS, tmp_path / "killed", **settings)  # it is there
+    assert len(begun) == 7
+    encoder.with_lengths(40, 50).encode_documents(TEXTS, tmp_path / "killed", **settings)
+    assert len(begun) > 7
+
+
+def test_documents_come_and_go(encoder, retriever, tmp_path):
+    corpora = [Corpus.from_documents(Document(str(number), "", TEXTS[number]) for number in range(start, stop))
+               for start, stop in ((0, 20), (20, 24), (24, 30))]  # fmt: skip
+    vectors = encoder.encode_documents(corpora[0].contents, precision="float32")
+    changed = LateInteractionRetriever(encoder, vectors, first=BM25(corpora[0]), depth=30)
+    index.save(tmp_path / "index", changed, corpora[0])
+    searcher = index.load(tmp_path / "index")
+    searcher.update(add=corpora[1], remove=["3"])
+    searcher.update(add=corpora[2], remove=["22"])
+    index.save(tmp_path / "index", searcher.retriever, searcher.corpus)
+    living = ~np.isin(np.arange(30), [3, 22])
+    expected = retriever.retrieve(QUERIES, 30, allowed=living)
+    for found in (searcher, index.load(tmp_path / "index")):
+        changed = found.retriever
+        assert changed.num_documents == changed.first.num_documents == 30
+        ranking = LateInteractionRetriever(encoder, changed.vectors).retrieve(QUERIES, 30)
+        np.testing.assert_array_equal(ranking.doc_index, expected.doc_index)
+        np.testing.assert_allclose(ranking.score, expected.score, atol=1e-4)
+        ranking = changed.retrieve(QUERIES, 30, explain=True)
+        for row, reasons in zip(ranking.doc_index, ranking.evidence, strict=True):
+            proposed = row[row >= 0]
+            assert {3, 22}.isdisjoint(proposed) and max(proposed) >= 24 and len(reasons) == len(proposed)
+
+
+def test_an_update_that_cannot_be_made_changes_nothing(encoder):
+    retriever = LateInteractionRetriever(encoder, encoder.encode_documents(TEXTS[:5], precision="float32"))
+    more = Corpus.from_documents([Document("x", "", "a red dog")])
+    with pytest.raises(InputError, match="no such document"):
+        retriever.update(add=more, remove=[5])
+    assert retriever.num_documents == 5
+    fixed = type("First", (), {"num_documents": 5})()
+    with pytest.raises(InputError, match="first stage"):
+        LateInteractionRetriever(encoder, retriever.vectors, first=fixed).update(add=more)
+    assert retriever.num_documents == 5
 
 
 def test_an_index_answers_as_before(retriever, tmp_path):
