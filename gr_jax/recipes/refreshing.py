@@ -75,7 +75,9 @@ class Refresher:
         self._start(step)
 
     def wait(self, due: int) -> None:
-        """Returns when the table of this step was written; raises what mining it raised."""
+        """Returns when the table of this step was written; raises what mining it raised. Where training has not come
+        to the parameters that it is mined with, which few steps between refreshes allow, it returns at once: see
+        `RefreshedNegatives`."""
         thread = self._threads.get(due - self._every)
         if thread is not None:
             thread.join()

@@ -352,6 +352,18 @@ class _Pause:
         self._log.shift(time.monotonic() - self._start)
 
 
+class _Prefetched(ThreadPrefetchDatasetIterator):
+    """Batches that are made ahead of training, by a thread."""
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except InputError:
+            # A batch may need what training itself makes on its way, as refreshed negatives are. Made too far ahead it
+            # failed; now that training has come to it, it is due.
+            return super().__next__()
+
+
 def _prefetched(batches: Iterable[Mapping[str, np.ndarray]]) -> ThreadPrefetchDatasetIterator:
     iterator: Any = iter(batches)
     if not (hasattr(iterator, "get_state") and hasattr(iterator, "set_state")):
@@ -360,7 +372,7 @@ def _prefetched(batches: Iterable[Mapping[str, np.ndarray]]) -> ThreadPrefetchDa
             "Give what make_batches returns, or a grain dataset of batches.",
             value=type(batches).__name__,
         )
-    return ThreadPrefetchDatasetIterator(iterator, _PREFETCH)
+    return _Prefetched(iterator, _PREFETCH)
 
 
 def _fingerprint(params: Params | None) -> str | None:

@@ -24,9 +24,9 @@ class RefreshedNegatives:
       every: steps between refreshes.
       start: step of the first refresh, a multiple of `every`; None takes `every`. 2 · `every` lets training go on
         while a table is mined: what is mined with the parameters of step s is used from s + `every` on.
-      ready: told the step of a table before it is read for the first time; may wait until it is there. Batches are
-        made ahead of training, by a thread that the end of training waits for: it must not wait for tables that are
-        needed only after the last step.
+      ready: told the step of a table before it is read for the first time; may wait until it is there, but must not
+        wait for training to go on: batches are made ahead of it, by a thread that its end waits for. A batch whose
+        table is not there is tried again when training has come to it.
 
     Raises:
       InputError: `every` or `start` makes no sense.

@@ -97,6 +97,26 @@ def test_mined_while_training_goes_on(stores, tmp_path):
     assert not same(learn(stores, first, 13, tmp_path / "never refreshed"), whole)
 
 
+def test_tables_that_follow_closely(stores, tmp_path):
+    """Batches are made several steps ahead, here of the parameters that their tables are mined with too."""
+    first = random_negatives(stores[0].targets, DOCUMENTS, 3)
+
+    def start(folder, every):
+        negatives = RefreshedNegatives(first, folder / "mined", every=every, start=2 * every)
+
+        def look(params, step):
+            if step % every == 0:
+                mine(params, stores).save(negatives.path(step + every))
+            return {}
+
+        return learn(stores, negatives, 7, folder, look, eval_every=1)
+
+    for every in (1, 2):
+        results = [start(tmp_path / f"{every} {number}", every) for number in range(2)]
+        assert results[0].last_step == 7 and same(*results)
+        assert len(list((tmp_path / f"{every} 0" / "mined").glob("step_*"))) == 7 // every
+
+
 def test_mined_between_two_parts_of_training(stores, tmp_path):
     """Batches are read ahead of training; that a table is not there yet is no error before it is needed."""
     first = random_negatives(stores[0].targets, DOCUMENTS, 3)
