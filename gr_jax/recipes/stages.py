@@ -129,9 +129,9 @@ class Runner:
 
     def _make(self, stage: Stage, corpus: str) -> None:
         self._explain(stage)
-        folder, started = self.folder(stage), time.monotonic()
+        folder, started, core_started = self.folder(stage), time.monotonic(), time.process_time()
         work = self.model_dir / "work" / f"{stage.name}-{stage.key}"
-        meta: dict[str, Any] = {}
+        in_one_go, meta = not work.exists(), dict[str, Any]()
         with storage.write_folder(
             folder, stage.name, corpus=corpus, made_from=stage.key, meta=meta, gin=self.gin
         ) as beside:
@@ -140,6 +140,8 @@ class Runner:
             seconds = time.monotonic() - started
             # What a stage measured itself (training time over several starts, say) stands.
             meta.setdefault("seconds", seconds)
+            if in_one_go:  # of all cores together: what it took however busy the machine was
+                meta["core_seconds"] = time.process_time() - core_started
             meta |= {"config": dict(stage.config), "inputs": {s.name: s.key for s in stage.inputs}}
         if stage.shared:  # what it kept against interruptions; a model's checkpoints stay
             shutil.rmtree(work, ignore_errors=True)

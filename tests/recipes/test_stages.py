@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import time
 
 import pytest
 
@@ -83,6 +84,28 @@ def test_the_manifest_says_what_it_was_made_from(bench):
     assert manifest.meta["config"] == {"training": {"scale": 1, "rates": {"query": 0.5}}}
     stages = bench.stages()
     assert manifest.meta["inputs"] == {"words": stages[0].key} and manifest.made_from == stages[1].key
+
+
+def test_core_seconds_are_those_of_a_stage_made_in_one_go(tmp_path):
+    """Of a stage that goes on after an interruption nobody knows what it took before."""
+    fail = True
+
+    def make(place):
+        place.work.mkdir(parents=True, exist_ok=True)
+        if fail:
+            raise RuntimeError("breaks")
+        started = time.process_time()
+        while time.process_time() - started < 0.02:
+            pass
+
+    def measured(name):
+        return storage.read_folder(Runner(tmp_path).run([Stage(name, {}, (), make)])[name]).meta
+
+    with pytest.raises(RuntimeError, match="breaks"):
+        measured("interrupted")
+    fail = False
+    assert "core_seconds" not in measured("interrupted")
+    assert measured("peaceful")["core_seconds"] >= 0.02
 
 
 def test_a_shared_stage_is_made_once_for_two_recipes(tmp_path):
