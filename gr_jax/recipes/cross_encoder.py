@@ -46,11 +46,12 @@ def bm25_cross_encoder_stages(
     lexical: Lexical,
 ) -> list[Stage]:
     """The stages of `bm25_cross_encoder`, in order."""
-    if mined.refresh_every or "cluster" in mined.shares:
+    pair_training.check_settings("a cross-encoder", settings, mined)
+    if training.chunks > 1:
         raise InputError(
-            'a cross-encoder learns from negatives of the kinds "random", "bm25" and "model"',
-            "Change Mining.shares, and set Mining.refresh_every = 0.",
-            value=dict(mined.shares),
+            "a cross-encoder's pairs do not share a loss that would be computed in chunks",
+            "Set ContrastiveTraining.chunks = 1, and a smaller batch_size where memory ends.",
+            value=training.chunks,
         )
     if training.steps and not training.negatives:
         raise InputError(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import gin
 
 from gr_jax.errors import InputError
-from gr_jax.recipes import contrastive, dense_index, documents, examples, mining
+from gr_jax.recipes import contrastive, dense_index, documents, examples, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining, Search
 from gr_jax.recipes.running import run_stages
 from gr_jax.recipes.settings import PseudoQueries, Vectors
@@ -36,6 +36,13 @@ def dpr_stages(
             "Set Mining.refresh_every to a multiple of ContrastiveTraining.evaluate_every.",
             value=mined.refresh_every,
         )
+    if mined.refresh_every and 0 < training.steps <= 2 * mined.refresh_every:
+        raise InputError(
+            f"{training.steps} steps end before negatives that were mined again are used, which is from step "
+            f"{2 * mined.refresh_every} on",
+            "Set Mining.refresh_every below half of ContrastiveTraining.steps.",
+            value=mined.refresh_every,
+        )
     corpus = documents.corpus_stage(source)
     vocabulary = examples.vocabulary_stage(corpus, encoders)
     bm25 = mining.bm25_stage(corpus, lexical)
@@ -51,10 +58,7 @@ def dpr_stages(
     encoded = dense_index.embeddings_stage(corpus, model, search)
     built = dense_index.index_stage(corpus, model, encoded, search)
     hybrid = dense_index.hybrid_stage(corpus, bm25, built) if search.hybrid else None
-    provenance = {
-        "pseudo_queries": pseudo_queries.summary() if training.steps else "none: not trained",
-        "seeds": sorted({pseudo_queries.seed, mined.seed, training.seed}) if training.steps else [training.seed],
-    }
+    provenance = pair_training.provenance(pseudo_queries, mined, training)
     judged = dense_index.results_stage(name, corpus, bm25, built, model, hybrid, provenance=provenance)
     return [corpus, vocabulary, bm25, *learning, model, encoded, built, *([hybrid] if hybrid else []), judged]
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+import gin
 import numpy as np
 
 from gr_jax import dense, evaluation, models, retrievers, storage
@@ -88,7 +89,8 @@ def hybrid_stage(corpus: Stage, bm25: Stage, built: Stage) -> Stage:
         storage.write_json(place.folder / "weights.json", choice.as_json())
         place.meta.update({"weights": list(choice.weights), "normalize": choice.normalize})
 
-    return Stage("hybrid", {}, (corpus, bm25, built), make)
+    how = dict(gin.get_bindings(hybrid.choose_weight))  # what gin sets of the choice; without any the defaults
+    return Stage("hybrid", how, (corpus, bm25, built), make)
 
 
 def results_stage(

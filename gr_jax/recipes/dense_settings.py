@@ -9,7 +9,7 @@ from typing import Any
 import gin
 
 from gr_jax.errors import InputError
-from gr_jax.recipes.settings import Settings, at_least, one_of
+from gr_jax.recipes.settings import Settings, at_least, check_heads, one_of
 
 # Where negatives come from, the hardest first: what one cannot give, those after it give. "model" is the encoder as
 # training finds it, "ance" the one that is being trained.
@@ -59,6 +59,8 @@ class Encoders(Settings):
         one_of("Encoders.pooling", self.pooling, "mean", "cls", "pooler")
         one_of("Encoders.similarity", self.similarity, "cosine", "dot", "tanh")
         at_least(0, projection=self.projection)
+        at_least(1, width=self.width, heads=self.heads, layers=self.layers, mlp_width=self.mlp_width)
+        check_heads("Encoders", self.width, self.heads)
         if not self.temperature > 0:
             raise InputError("Encoders.temperature is not positive", "Set it to 0.05.", value=self.temperature)
 
@@ -174,7 +176,9 @@ class ContrastiveTraining(Settings):
         if not 0 <= self.held_out < 1:
             raise InputError("ContrastiveTraining.held_out is no share", "Set it to 0.1.", value=self.held_out)
         at_least(0, steps=self.steps, warmup_steps=self.warmup_steps, negatives=self.negatives)
-        at_least(0, document_length=self.document_length)
+        at_least(0, document_length=self.document_length, dev_queries=self.dev_queries, patience=self.patience)
+        at_least(0, evaluate_every=self.evaluate_every, checkpoint_every=self.checkpoint_every)
+        at_least(0, dev_documents=self.dev_documents)
         at_least(1, batch_size=self.batch_size, chunks=self.chunks)
 
     def taught(self, encoders: Encoders) -> Encoders:

@@ -56,12 +56,7 @@ def colbert_stages(
     lexical: Lexical,
 ) -> list[Stage]:
     """The stages of `colbert`, in order."""
-    if mined.refresh_every or "cluster" in mined.shares:
-        raise InputError(
-            'late interaction learns from negatives of the kinds "random", "bm25" and "model"',
-            "Change Mining.shares, and set Mining.refresh_every = 0.",
-            value=dict(mined.shares),
-        )
+    pair_training.check_settings("late interaction", settings, mined)
     corpus = documents.corpus_stage(source)
     vocabulary = examples.vocabulary_stage(corpus, settings)
     bm25 = mining.bm25_stage(corpus, lexical)

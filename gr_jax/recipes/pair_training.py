@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from gr_jax import corpus as corpus_lib
+from gr_jax.errors import InputError
 from gr_jax.recipes import contrastive, mining
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.learning import DevEvaluation, Retrainable, make_optimizer, sample_queries
@@ -23,6 +24,30 @@ from gr_jax.training.loop import EarlyStopping, TrainResult, train
 from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.token_store import TokenStore
 from gr_jax.training.train_state import Model
+
+
+def check_settings(system: str, encoders: Encoders, mined: Mining) -> None:
+    """What these networks would silently do without is refused.
+
+    Args:
+      system: as the message names it.
+      encoders, mined: settings.
+
+    Raises:
+      InputError: negatives that only bi-encoders learn from, or prefixes, which only bi-encoders read.
+    """
+    if mined.refresh_every or "cluster" in mined.shares:
+        raise InputError(
+            f'{system} learns from negatives of the kinds "random", "bm25" and "model"',
+            "Change Mining.shares, and set Mining.refresh_every = 0.",
+            value=dict(mined.shares),
+        )
+    if encoders.query_prefix or encoders.document_prefix:
+        raise InputError(
+            f"{system} reads no prefixes",
+            'Set Encoders.query_prefix = "" and Encoders.document_prefix = "".',
+            value=encoders.query_prefix or encoders.document_prefix,
+        )
 
 
 def fit(

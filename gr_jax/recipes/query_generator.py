@@ -18,7 +18,7 @@ from gr_jax.models import network_folder
 from gr_jax.models.query_generator import QueryGenerator, QueryGeneratorModel
 from gr_jax.recipes import documents, examples, query_generation
 from gr_jax.recipes.learning import seconds_of_earlier_starts
-from gr_jax.recipes.settings import Settings, at_least, one_of
+from gr_jax.recipes.settings import Settings, at_least, check_heads, one_of
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.training.loop import EarlyStopping, train
 from gr_jax.training.optimizers import Schedule, adamw
@@ -81,6 +81,9 @@ class QueryGenerating(Settings):
     def __post_init__(self):
         one_of("QueryGenerating.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
         at_least(1, width=self.width, heads=self.heads, decoder_layers=self.decoder_layers, mlp_width=self.mlp_width)
+        check_heads("QueryGenerating", self.width, self.heads)
+        at_least(1, encoder_layers=self.encoder_layers, document_tokens=self.document_tokens)
+        at_least(0, evaluate_every=self.evaluate_every, checkpoint_every=self.checkpoint_every)
         at_least(2, words=self.words, query_tokens=self.query_tokens)
         at_least(1, batch_size=self.batch_size, dev_documents=self.dev_documents)
         at_least(0, steps=self.steps, warmup_steps=self.warmup_steps)

@@ -56,9 +56,9 @@ def run_stages(
 
 
 def _say_what_is_missing(dataset: corpus_lib.Dataset, names: Sequence[str], say: Callable[[str], None]) -> None:
-    if "model" not in names:
+    if "pseudo_queries" not in names:  # nothing is trained, or nothing that could be without training queries
         return
     if not len(dataset.qrels.get("train", ())):
-        say("! There are no training queries: training on pseudo-queries alone.")
+        say("! There are no training queries: training has pseudo-queries alone.")
     if not len(dataset.qrels.get("dev", ())):
         say("! There is no dev split: nothing is measured during training, the last parameters are kept.")

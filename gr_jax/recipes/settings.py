@@ -44,6 +44,16 @@ def at_least(lowest: int, **values: int) -> None:
             raise InputError(f"{name} is too small", f"Set it to {lowest} or more.", value=value)
 
 
+def check_heads(settings: str, width: int, heads: int) -> None:
+    """Each head gets an equal part of the width."""
+    if width % heads:
+        raise InputError(
+            f"{settings}.width is not a multiple of {settings}.heads",
+            f"With {heads} heads, {width // heads * heads + heads} is one.",
+            value=width,
+        )
+
+
 @gin.configurable(module="gr_jax.recipes")
 @dataclasses.dataclass(frozen=True)
 class Vectors(Settings):
@@ -186,12 +196,7 @@ class Network(Settings):
         one_of("Network.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
         one_of("Network.outputs", self.outputs, "random", "centroid")
         at_least(1, width=self.width, heads=self.heads, decoder_layers=self.decoder_layers, mlp_width=self.mlp_width)
-        if self.width % self.heads:
-            raise InputError(
-                "Network.width is not a multiple of Network.heads",
-                f"With {self.heads} heads, {self.width // self.heads * self.heads + self.heads} is one.",
-                value=self.width,
-            )
+        check_heads("Network", self.width, self.heads)
 
 
 @gin.configurable(module="gr_jax.recipes")

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 from typing import Any
 
+import gin
 import numpy as np
 import pytest
 
@@ -15,9 +16,11 @@ from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.recipes import contrastive, learning, mining
+from gr_jax.recipes import contrastive, dense_index, learning, mining
+from gr_jax.recipes.stages import Stage
 from gr_jax.retrievers import BM25, DenseRetriever, HybridRetriever
 from gr_jax.training.token_store import Ragged
+from tests import small_data
 from tests.recipes.test_dsi import Said
 
 PARAMETERS = f"model/encoder/{network_folder.PARAMETERS_FILE}"
@@ -146,6 +149,7 @@ def test_without_steps_nothing_is_mined(beir, finished, tmp_path):
 def test_settings_that_contradict_each_other(beir, tmp_path):
     for mistaken in (
         lambda: settings(mined=recipes.Mining(shares={"ance": 1.0}, refresh_every=4)),  # not at evaluations
+        lambda: settings(training=training(steps=12)),  # no refreshed table would be used
         lambda: settings(mined=recipes.Mining(shares={"ance": 1.0})),
         lambda: settings(mined=recipes.Mining(shares={"bm25": 1.0}, refresh_every=6)),
         lambda: settings(mined=recipes.Mining(shares={"bm42": 1.0})),
@@ -158,6 +162,29 @@ def test_settings_that_contradict_each_other(beir, tmp_path):
         with pytest.raises(InputError):
             recipes.dpr(beir, tmp_path / "mine", **mistaken())
     assert not (tmp_path / "shared").exists()
+
+
+def test_what_is_missing_is_said_where_it_matters(tmp_path):
+    source = small_data.write_beir(tmp_path / "mine", count=4, queries=False)
+    for steps, expected in ((18, ["no training queries", "no dev split"]), (0, [])):
+        said = Said()
+        recipes.dpr(
+            source, tmp_path / "run", **settings(training=training(steps=steps), until="vocabulary", say=said.append)
+        )
+        notes = [line for line in said if line.startswith("! There")]
+        assert len(notes) == len(expected) and all(part in note for part, note in zip(expected, notes, strict=True))
+
+
+def test_how_the_weight_is_chosen_is_in_the_key():
+    stages = [Stage(name, {}, (), lambda place: None) for name in ("corpus", "bm25", "index")]
+    plain = dense_index.hybrid_stage(*stages)
+    with gin.unlock_config():
+        try:
+            gin.bind_parameter("gr_jax.retrievers.choose_weight.measure", "nDCG@10")
+            assert dense_index.hybrid_stage(*stages).config == {"measure": "nDCG@10"}
+        finally:
+            gin.clear_config()
+    assert plain.config == {} and dense_index.hybrid_stage(*stages).key == plain.key
 
 
 def dataset(count: int = 20) -> Dataset:

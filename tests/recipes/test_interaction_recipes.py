@@ -142,6 +142,13 @@ def test_multipliers_name_parameters_that_there_are():
 def test_bad_settings(folder, tmp_path):
     with pytest.raises(InputError, match="negatives of the kinds"):
         late_interaction.colbert(folder, tmp_path, **{**COMMON, "mined": recipes.Mining(shares={"cluster": 1.0})})
+    for recipe in (late_interaction.colbert, cross_encoder.bm25_cross_encoder):
+        with pytest.raises(InputError, match="reads no prefixes"):
+            recipe(folder, tmp_path, **{**COMMON, "encoders": dataclasses.replace(TINY, query_prefix="query: ")})
+    with pytest.raises(InputError, match="chunks"):
+        cross_encoder.bm25_cross_encoder(
+            folder, tmp_path, training=recipes.ContrastiveTraining(steps=1, chunks=2), **COMMON
+        )
     with pytest.raises(InputError, match="own negatives alone"):
         cross_encoder.bm25_cross_encoder(
             folder, tmp_path, training=recipes.ContrastiveTraining(steps=1, negatives=0), **COMMON

@@ -1,0 +1,39 @@
+"""Adds documents to an index and removes some, without training; the index with them is written beside the old one:
+`python -m launch.update --index=DIR --add=BEIR_FOLDER --remove=IDS.txt --output=DIR`."""
+
+from __future__ import annotations
+
+import pathlib
+
+from absl import flags
+
+import gr_jax
+from gr_jax import corpus
+from gr_jax.corpus.lines import read_lines
+from gr_jax.errors import InputError
+from gr_jax.retrievers import index
+from launch import program
+
+
+def main() -> None:
+    old, new = pathlib.Path(flags.FLAGS.index), pathlib.Path(flags.FLAGS.output)
+    if old.resolve() == new.resolve():
+        raise InputError(
+            "the index is written anew, and a recipe would make the one that stands there again",
+            "Name another folder as --output.",
+            file=new,
+        )
+    searcher = gr_jax.load(old)
+    added = corpus.read_beir(flags.FLAGS.add).corpus if flags.FLAGS.add else None
+    removed = [line.strip() for _, line in read_lines(flags.FLAGS.remove)] if flags.FLAGS.remove else []
+    searcher.update(add=added, remove=removed)
+    index.save(new, searcher.retriever, searcher.corpus)
+    print(f"{0 if added is None else len(added)} documents added, {len(removed)} removed: {new}")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("index", None, "Folder of the index.", required=True)
+    flags.DEFINE_string("add", "", "Folder in BEIR layout, of new documents.")
+    flags.DEFINE_string("remove", "", "File of ids of documents, one a line, plain or .gz.")
+    flags.DEFINE_string("output", None, "Folder of the new index.", required=True)
+    program.run(main)
