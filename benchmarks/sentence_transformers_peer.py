@@ -5,7 +5,7 @@ Requests and answers are lines of JSON; a request says what to "do":
 * "load": `folder` of the model, `threads`. Answers its version.
 * "train": its Trainer with MultipleNegativesRankingLoss over `triples` (lines of JSON with anchor, positive, negative),
   in their order. With `turn` it stops after every so many steps, answers the seconds that they took and goes on at the
-  next line; in the end it answers the seconds of all steps.
+  next line; in the end it answers the seconds of all steps, and those of all cores together.
 * "encode": `texts` (a file of JSON) at most `max_length` tokens long, into `answer` (.npy) where one is named. Answers
   the seconds.
 
@@ -46,22 +46,28 @@ class Turns(TrainerCallback):
 
     Args:
       turn: steps; 0 never stops.
-      rest: answers the seconds of a turn, returns when the next may begin.
+      rest: answers what a turn took, returns when the next may begin.
     """
 
-    def __init__(self, turn: int, rest: Callable[[float], None]):
-        self._turn, self._rest, self.seconds = turn, rest, 0.0
+    def __init__(self, turn: int, rest: Callable[[dict[str, float]], None]):
+        self._turn, self._rest = turn, rest
+        self.spent = {"seconds": 0.0, "core_seconds": 0.0}
 
     def on_train_begin(self, args, state, control, **_):
-        self._started = time.perf_counter()
+        self._started = now()
 
     def on_step_end(self, args, state, control, **_):
         if state.global_step == state.max_steps or (self._turn and state.global_step % self._turn == 0):
-            spent = time.perf_counter() - self._started
-            self.seconds += spent
+            spent = {name: value - self._started[name] for name, value in now().items()}
+            self.spent = {name: value + spent[name] for name, value in self.spent.items()}
             if state.global_step < state.max_steps:
                 self._rest(spent)
-            self._started = time.perf_counter()
+            self._started = now()
+
+
+def now() -> dict[str, float]:
+    """The clock, and what all cores together have spent on this process."""
+    return {"seconds": time.perf_counter(), "core_seconds": time.process_time()}
 
 
 def freeze(model: SentenceTransformer, layers: int) -> None:
@@ -72,8 +78,10 @@ def freeze(model: SentenceTransformer, layers: int) -> None:
             parameter.requires_grad_(False)
 
 
-def train(model: SentenceTransformer, request: dict[str, Any], rest: Callable[[float], None]) -> float:
-    """Trains the model; returns the seconds of the steps."""
+def train(
+    model: SentenceTransformer, request: dict[str, Any], rest: Callable[[dict[str, float]], None]
+) -> dict[str, float]:
+    """Trains the model; returns what the steps took."""
     with open(request["triples"], encoding="utf-8") as file:
         examples = Dataset.from_list([json.loads(line) for line in file])
     freeze(model, request["frozen_layers"])
@@ -102,11 +110,11 @@ def train(model: SentenceTransformer, request: dict[str, Any], rest: Callable[[f
             loss=MultipleNegativesRankingLoss(model, scale=request["scale"]),
             callbacks=[turns],
         ).train()
-    return turns.seconds
+    return turns.spent
 
 
-def encode(model: SentenceTransformer, request: dict[str, Any]) -> float:
-    """Embeds; returns the seconds."""
+def encode(model: SentenceTransformer, request: dict[str, Any]) -> dict[str, float]:
+    """Embeds; returns the seconds that it took."""
     with open(request["texts"], encoding="utf-8") as file:
         texts = json.load(file)
     model.max_seq_length = request["max_length"]
@@ -115,7 +123,7 @@ def encode(model: SentenceTransformer, request: dict[str, Any]) -> float:
     seconds = time.perf_counter() - start
     if request.get("answer"):
         np.save(request["answer"], np.asarray(vectors, np.float32))
-    return seconds
+    return {"seconds": seconds}
 
 
 def main() -> None:
@@ -124,8 +132,8 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     model: SentenceTransformer | None = None
 
-    def rest(seconds: float) -> None:
-        print(json.dumps({"seconds": seconds}), file=answers, flush=True)
+    def rest(spent: dict[str, float]) -> None:
+        print(json.dumps(spent), file=answers, flush=True)
         if not sys.stdin.readline():
             sys.exit("nobody asks any more")
 
@@ -137,7 +145,7 @@ def main() -> None:
             answer: dict[str, Any] = {"version": sentence_transformers.__version__}
         else:
             assert model is not None, "load a model first"
-            answer = {"seconds": train(model, request, rest) if request["do"] == "train" else encode(model, request)}
+            answer = train(model, request, rest) if request["do"] == "train" else encode(model, request)
         print(json.dumps(answer), file=answers, flush=True)
 
 
