@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gin
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from gr_jax import losses
 from gr_jax.errors import InputError
 from gr_jax.models import bert, layers, network_folder
 from gr_jax.models import text_encoder as encoders
+from gr_jax.models.contrastive import Batch, ContrastiveModel, Metrics
 from gr_jax.models.gradient_caching import encode_in_chunks
 from gr_jax.models.sentence_encoder import SentenceEncoder
 
 if TYPE_CHECKING:
     from gr_jax.text import Vocabulary
 
-Batch = Mapping[str, Array]
 POOLINGS = ("mean", "cls", "pooler")
 SIMILARITIES = ("dot", "cosine", "tanh")
 SIDES = ("query", "document")
@@ -226,113 +225,27 @@ def sentence_encoders(
 
 @gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
-class BiEncoderModel:
-    """A `BiEncoder` with T5X's model methods, trained by contrast, from a teacher, or both.
-
-    Batches are those of `gr_jax.training.ContrastiveBatches`: `query_tokens [B, Lq]`, `document_tokens [B·(1+n), Ld]`
-    (every query's positive, then its n negatives), `document_index [B·(1+n)]`, and where there are such
-    `relevant_index [B, R]`, `negative_weights [B, n]` and `teacher_scores [B, 1+n]` (NaN where the teacher gave none).
-
-    Attributes:
-      module: the network.
-      contrastive: weight of `losses.weighted_softmax`.
-      in_batch: documents of other queries, on all devices, are negatives too.
-      positive_weight: see `losses.batch_weights`.
-      margin_mse, teacher_kl: weights of the losses of these names; they see similarities divided by the temperature.
-      teacher_temperature: see `losses.teacher_kl`.
-      chunks: parts in which a batch is encoded one after the other, see `encode_in_chunks`. What `microbatches` of
-        `train` is for other losses; those would also split the negatives.
-    """
+class BiEncoderModel(ContrastiveModel):
+    """A `BiEncoder` with T5X's model methods; see `ContrastiveModel`. Scores are similarities."""
 
     module: BiEncoder
-    contrastive: float = 1.0
-    in_batch: bool = True
-    positive_weight: float = 1.0
-    margin_mse: float = 0.0
-    teacher_kl: float = 0.0
-    teacher_temperature: float = 1.0
-    chunks: int = 1
 
-    def get_initial_variables(
-        self,
-        rng: Array,
-        input_shapes: Mapping[str, Sequence[int]],
-        input_types: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Variables `{"params": …, "params_axes": …}`; run it under `jit` or `eval_shape`.
-
-        Args:
-          rng: a key.
-          input_shapes: feature name → shape; those of query_tokens and document_tokens are needed.
-          input_types: unused (tokens are int32); T5X gives it.
-        """
-        del input_types
-        # One row says as much about parameters as a batch.
-        tokens = [jnp.ones((1, *input_shapes[f"{side}_tokens"][1:]), jnp.int32) for side in SIDES]
-        return self.module.init(rng, *tokens)
-
-    def loss_fn(
-        self, params: Any, batch: Batch, dropout_rng: Array | None = None
-    ) -> tuple[Float[Array, ""], dict[str, Any]]:
-        """The sum of losses over queries, and metrics as pairs (sum, weight).
-
-        Args:
-          params: of the network.
-          batch: see the class.
-          dropout_rng: None switches dropout off.
-        """
-        queries, documents = (self._vectors(params, batch, side, dropout_rng) for side in SIDES)
-        return self.loss_of_vectors(queries, documents, batch)
+    def batch_scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
+        """Similarities of all queries and documents, divided by the temperature."""
+        queries, documents = (self._vectors(params, batch, side, rng) for side in SIDES)
+        return self._similarity(queries @ documents.T)
 
     def loss_of_vectors(
         self, queries: Float[Array, "B d"], documents: Float[Array, "D d"], batch: Batch
-    ) -> tuple[Float[Array, ""], dict[str, Any]]:
+    ) -> tuple[Float[Array, ""], Metrics]:
         """`loss_fn` of vectors that were made elsewhere (cached document vectors, say)."""
-        index = batch["document_index"]
-        size = losses.group_size(len(documents), len(queries))
-        real = (index[::size] >= 0).astype(jnp.float32)  # [B]; rows that fill up a last batch have no positive
-        weight = jnp.sum(real)
-        scores = self._similarity(queries @ documents.T)  # [B, D]
-        weights = losses.batch_weights(
-            index,
-            len(queries),
-            relevant_index=batch.get("relevant_index"),
-            in_batch=self.in_batch,
-            positive_weight=self.positive_weight,
-            negative_weights=batch.get("negative_weights"),
-        )
-        found = losses.weighted_softmax(scores, losses.positive_columns(*scores.shape), weights)
-        metrics: dict[str, Any] = {
-            "contrastive": (jnp.sum(found.loss * real), weight),
-            "accuracy": (jnp.sum(found.correct * real), weight),
-            "weight_sum": weight,
-        }
-        loss = self.contrastive * found.loss
-        if self.margin_mse or self.teacher_kl:
-            own, valid = self._own_scores(queries, documents), _taught(batch, size)
-            for name, distilled in (
-                ("margin_mse", losses.margin_mse(own, batch["teacher_scores"], valid)),
-                ("teacher_kl", self._teacher_kl(own, batch["teacher_scores"], valid)),
-            ):
-                loss = loss + getattr(self, name) * distilled
-                metrics[name] = (jnp.sum(distilled * real), weight)
-        total = jnp.sum(loss * real)
-        return total, metrics | {"loss": (total, weight)}
-
-    @staticmethod
-    def summarize(metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Means, from the pairs that `loss_fn` gives or from their sums over any number of batches."""
-        pairs = {name: pair for name, pair in metrics.items() if isinstance(pair, tuple)}
-        return {name: float(total) / max(float(weight), 1.0) for name, (total, weight) in pairs.items()}
-
-    def eval_fn(self, params: Any, batch: Batch) -> tuple[Float[Array, ""], dict[str, Any]]:
-        """`loss_fn` without dropout."""
-        return self.loss_fn(params, batch, None)
+        return self.loss_of_scores(self._similarity(queries @ documents.T), batch)
 
     def score_batch(self, params: Any, batch: Batch) -> Float[Array, "B group"]:
         """Similarity of each query to each of its own documents, without the temperature."""
         queries, documents = (self._vectors(params, batch, side, None) for side in SIDES)
-        return self._own_scores(queries, documents) * self.module.config.temperature
+        groups = documents.reshape(len(queries), -1, documents.shape[-1])  # [B, 1+n, d]
+        return self._similarity(jnp.einsum("bd,bgd->bg", queries, groups)) * self.module.config.temperature
 
     def predict_batch_with_aux(
         self, params: Any, batch: Batch, rng: Array | None = None
@@ -359,17 +272,3 @@ class BiEncoderModel:
     def _similarity(self, products: Array) -> Array:
         config = self.module.config
         return (jnp.tanh(products) if config.similarity == "tanh" else products) / config.temperature
-
-    def _own_scores(self, queries: Array, documents: Array) -> Float[Array, "B group"]:
-        groups = documents.reshape(len(queries), -1, documents.shape[-1])  # [B, 1+n, d]
-        return self._similarity(jnp.einsum("bd,bgd->bg", queries, groups))
-
-    def _teacher_kl(self, own: Array, teacher: Array, valid: Array) -> Float[Array, " B"]:
-        return losses.teacher_kl(own, teacher, valid, teacher_temperature=self.teacher_temperature)
-
-
-def _taught(batch: Batch, size: int) -> Bool[Array, "B group"]:
-    """Which of every query's own documents the teacher has scored."""
-    if "teacher_scores" not in batch:
-        raise InputError("there are no teacher_scores to learn from", "Give negatives with a teacher's scores.")
-    return jnp.isfinite(batch["teacher_scores"]) & (batch["document_index"].reshape(-1, size) >= 0)

@@ -30,9 +30,8 @@ from gr_jax.models import layers, network_folder
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import padding_mask
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.late_interaction import distillation_losses
+from gr_jax.models.contrastive import Batch, distillation_losses
 
-Batch = Mapping[str, Array]
 POOLINGS = ("cls", "mean", "pooler")
 _init = nn.initializers.normal(stddev=0.02)
 

@@ -22,15 +22,14 @@ from flax import linen as nn
 from flax.linen import partitioning
 from jaxtyping import Array, Bool, Float, Int
 
-from gr_jax import losses
 from gr_jax.dense.max_sim import max_sim, max_sim_pairs
 from gr_jax.errors import InputError
 from gr_jax.models import layers, network_folder
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import padding_mask
+from gr_jax.models.contrastive import Batch, ContrastiveModel, own_scores
 from gr_jax.models.gradient_caching import encode_in_chunks
 
-Batch = Mapping[str, Array]
 TOKEN_WEIGHTS = ("uniform", "learned")
 
 
@@ -44,6 +43,8 @@ class LateInteractionConfig:
       dimension: of a token's vector.
       query_length: tokens that a shorter query is filled up to with `mask_token`; 0 fills nothing.
       mask_token: BERT's [MASK]; in T5's vocabulary one of the extra ids.
+      mask_attended: a query's tokens look at its [MASK] tokens too. False, as the paper's code and models have it:
+        [MASK] looks at the query, and nothing looks at [MASK].
       query_marker, document_marker: put behind the vocabulary's prefix: ids that no text has; None puts none.
       prefix_length: tokens that the vocabulary puts before every text: 1 for BERT ([CLS]), 0 for T5.
       skipped_tokens: ids that get no vector in a document: punctuation.
@@ -57,6 +58,7 @@ class LateInteractionConfig:
     dimension: int = 128
     query_length: int = 32
     mask_token: int = 103
+    mask_attended: bool = False
     query_marker: int | None = 1
     document_marker: int | None = 2
     prefix_length: int = 1
@@ -116,8 +118,9 @@ class LateInteraction(nn.Module):
         if config.query_length > tokens.shape[1]:
             tokens = jnp.pad(tokens, ((0, 0), (0, config.query_length - tokens.shape[1])))
         counted = (tokens != 0) | (jnp.arange(tokens.shape[1]) < config.query_length)
-        # [MASK] looks at the query and nothing looks at [MASK], as in the paper's code.
-        states = self._states(tokens, jnp.where(tokens == 0, config.mask_token, tokens), deterministic)
+        read = jnp.where(tokens == 0, config.mask_token, tokens)
+        seen = jnp.where(counted, read, 0) if config.mask_attended else tokens
+        states = self._states(seen, read, deterministic)
         weights = counted.astype(jnp.float32)
         if config.token_weights == "learned":
             weights = weights * 2.0 * jax.nn.sigmoid(self.token_weight(states)[..., 0].astype(jnp.float32))
@@ -155,9 +158,9 @@ class LateInteraction(nn.Module):
         column = jnp.where(jnp.any(tokens != 0, axis=1, keepdims=True), marker, 0).astype(tokens.dtype)
         return jnp.concatenate([tokens[:, :at], column, tokens[:, at:]], axis=1)
 
-    def _states(self, tokens: Array, read: Array, deterministic: bool) -> Float[Array, "B S e"]:
-        """States of the tokens `read`, of which those are looked at that are not 0 in `tokens`."""
-        return self.encoder(self.token_embedder(read), padding_mask(tokens, None), None, deterministic=deterministic)
+    def _states(self, seen: Array, read: Array, deterministic: bool) -> Float[Array, "B S e"]:
+        """States of the tokens `read`, of which those are looked at that are not 0 in `seen`."""
+        return self.encoder(self.token_embedder(read), padding_mask(seen, None), None, deterministic=deterministic)
 
     def _vectors(self, states: Float[Array, "... e"]) -> Float[Array, "... d"]:
         return encoders.unit(self.projection(states).astype(jnp.float32))
@@ -229,84 +232,23 @@ def load_late_interaction(folder: str | os.PathLike) -> tuple[LateInteraction, d
 
 @gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
-class LateInteractionModel:
-    """A `LateInteraction` with T5X's model methods, trained on the batches of `BiEncoderModel`.
+class LateInteractionModel(ContrastiveModel):
+    """A `LateInteraction` with T5X's model methods; see `ContrastiveModel`. Scores are those of MaxSim.
 
     Attributes:
-      module: the network.
-      contrastive: weight of `losses.weighted_softmax`.
-      in_batch: documents of other queries, on all devices, are negatives too.
-      positive_weight: see `losses.batch_weights`.
-      margin_mse, teacher_kl: weights of the losses of these names; they see scores divided by the temperature.
-      teacher_temperature: see `losses.teacher_kl`.
-      chunks: parts in which a batch is encoded, of which backpropagation remembers one; see `encode_in_chunks`.
       queries_at_once: queries scored at a time, see `max_sim`; None scores all at once.
     """
 
     module: LateInteraction
-    contrastive: float = 1.0
-    in_batch: bool = True
-    positive_weight: float = 1.0
-    margin_mse: float = 0.0
-    teacher_kl: float = 0.0
-    teacher_temperature: float = 1.0
-    chunks: int = 1
     queries_at_once: int | None = None
 
-    def get_initial_variables(
-        self,
-        rng: Array,
-        input_shapes: Mapping[str, Sequence[int]],
-        input_types: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Variables `{"params": …, "params_axes": …}`; run it under `jit` or `eval_shape`."""
-        del input_types
-        rows = [jnp.ones((1, *input_shapes[f"{side}_tokens"][1:]), jnp.int32) for side in ("query", "document")]
-        return self.module.init(rng, *rows)
-
-    def loss_fn(
-        self, params: Any, batch: Batch, dropout_rng: Array | None = None
-    ) -> tuple[Float[Array, ""], dict[str, Any]]:
-        """The sum of losses over queries, and metrics as pairs (sum, weight).
-
-        Args:
-          params: of the network.
-          batch: see `BiEncoderModel`.
-          dropout_rng: None switches dropout off.
-        """
-        index = batch["document_index"]
-        scores = self._scores(params, batch, dropout_rng) / self.module.config.temperature  # [B, B·(1+n)]
-        size = losses.group_size(scores.shape[1], len(scores))
-        real = (index[::size] >= 0).astype(jnp.float32)  # [B]; rows that fill up a last batch have no positive
-        weight = jnp.sum(real)
-        weights = losses.batch_weights(
-            index,
-            len(scores),
-            relevant_index=batch.get("relevant_index"),
-            in_batch=self.in_batch,
-            positive_weight=self.positive_weight,
-            negative_weights=batch.get("negative_weights"),
-        )
-        found = losses.weighted_softmax(scores, losses.positive_columns(len(scores), scores.shape[1]), weights)
-        metrics: dict[str, Any] = {
-            "contrastive": (jnp.sum(found.loss * real), weight),
-            "accuracy": (jnp.sum(found.correct * real), weight),
-            "weight_sum": weight,
-        }
-        loss = self.contrastive * found.loss
-        for name, distilled in distillation_losses(self, _own(scores), batch).items():
-            loss = loss + getattr(self, name) * distilled
-            metrics[name] = (jnp.sum(distilled * real), weight)
-        total = jnp.sum(loss * real)
-        return total, metrics | {"loss": (total, weight)}
-
-    def eval_fn(self, params: Any, batch: Batch) -> tuple[Float[Array, ""], dict[str, Any]]:
-        """`loss_fn` without dropout."""
-        return self.loss_fn(params, batch, None)
+    def batch_scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
+        """Scores of all queries and documents, divided by the temperature."""
+        return self._scores(params, batch, rng) / self.module.config.temperature
 
     def score_batch(self, params: Any, batch: Batch) -> Float[Array, "B group"]:
         """Each query's scores of its own documents, the positive first, without the temperature."""
-        return _own(self._scores(params, batch, None))
+        return own_scores(self._scores(params, batch, None))
 
     def _scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
         queries, weights = self._encode(params, batch, "query", rng)
@@ -332,32 +274,3 @@ class LateInteractionModel:
         together = encode_in_chunks(encode, tokens, own, self.chunks)
         together = together.reshape(len(tokens), -1, self.module.config.dimension + 1)  # [rows, S, d + 1]
         return together[..., :-1], together[..., -1]
-
-
-def distillation_losses(model: Any, own: Float[Array, "B group"], batch: Batch) -> dict[str, Float[Array, " B"]]:
-    """The distillation losses that a model gives a weight to, one number a query.
-
-    Args:
-      model: has the weights `margin_mse` and `teacher_kl`, and `teacher_temperature`.
-      own: scores of each query's own documents.
-      batch: teacher_scores [B, group] (NaN where the teacher gave none), document_index.
-
-    Raises:
-      InputError: there is no teacher in the batch.
-    """
-    if not (model.margin_mse or model.teacher_kl):
-        return {}
-    if "teacher_scores" not in batch:
-        raise InputError("there are no teacher_scores to learn from", "Give negatives with a teacher's scores.")
-    teacher = batch["teacher_scores"]
-    valid = jnp.isfinite(teacher) & (batch["document_index"].reshape(own.shape) >= 0)
-    return {
-        "margin_mse": losses.margin_mse(own, teacher, valid),
-        "teacher_kl": losses.teacher_kl(own, teacher, valid, teacher_temperature=model.teacher_temperature),
-    }
-
-
-def _own(scores: Float[Array, "B D"]) -> Float[Array, "B group"]:
-    """The columns of each query's own documents."""
-    columns = jnp.arange(scores.shape[1]).reshape(len(scores), -1)
-    return jnp.take_along_axis(scores, columns, axis=1)

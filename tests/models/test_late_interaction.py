@@ -107,10 +107,23 @@ def test_queries_are_filled_up_with_masks_that_nothing_looks_at(params):
         assert np.abs(vectors[number, len(row)] - vectors[number, len(row) + 1]).max() > 1e-3
 
 
-def test_scores_do_not_depend_on_the_width_of_rows(params):
+def test_masks_that_are_attended(params):
+    """The query is then read as if [MASK] were words of it."""
+    attended = dataclasses.replace(CONFIG, mask_attended=True)
+    vectors, weights = _apply(attended, params, np.pad(QUERIES, ((0, 0), (0, 11))), "query")
+    np.testing.assert_array_equal(weights, np.arange(18) < np.full((2, 1), 10))
+    kernel = np.asarray(params["projection"]["kernel"])
+    for number, row in enumerate(([5, 1, 20, 21, 6], [5, 1, 22, 6])):
+        expected = _unit(_states(params, [*row, *[4] * (10 - len(row))]) @ kernel)
+        np.testing.assert_allclose(vectors[number, :10], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("attended", (False, True))
+def test_scores_do_not_depend_on_the_width_of_rows(params, attended):
+    config = dataclasses.replace(CONFIG, mask_attended=attended)
     wide = np.pad(QUERIES, ((0, 0), (0, 11)))
     scores = [
-        _scores(CONFIG, params, query, documents)
+        _scores(config, params, query, documents)
         for query, documents in ((QUERIES, DOCUMENTS[:2]), (wide, np.pad(DOCUMENTS[:2], ((0, 0), (0, 5)))))
     ]
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
