@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gr_jax import storage
-from gr_jax.dense.base import Allowed, Found, check_search, merge, nothing_found, optional
+from gr_jax.dense.base import Allowed, Found, check_search, check_vectors, merge, nothing_found, optional
 from gr_jax.dense.stored import StoredVectors
 from gr_jax.errors import InputError
 
@@ -19,6 +19,7 @@ KIND = "scann_search"
 _NAME = "scann.scann_ops.py.scann_ops_pybind"  # the part of the package that does without TensorFlow
 _SMALLEST = 1024  # fewer documents are scored by brute force: nothing could be learnt from them
 _TAIL = 4096  # as many added documents may be scored by brute force before ScaNN is built anew
+_ROW = 32  # documents that are scored by their codes in the time in which one is scored again, by its row
 
 
 class ScannSearch:
@@ -30,11 +31,11 @@ class ScannSearch:
 
     Args:
       vectors: float32[n, d]; may be memory-mapped.
-      leaves: of the tree; None takes about 2√n.
+      leaves: of the tree; None takes about 2√n of the n documents that ScaNN is built of.
       searched: leaves that a query looks into; None takes a sixteenth of them.
       reorder: candidates that are scored again; at least 1.5 · k are.
-      recall: tunes `searched` and `reorder` to the least that reach this recall@10 of exact search, on documents with
-        noise as queries, or on `tune_queries`; None tunes nothing.
+      recall: tunes `searched` and `reorder` to the least work that reaches this recall@10 of exact search, on documents
+        with noise as queries, or on `tune_queries`, whenever ScaNN is built; None tunes nothing.
       tune_queries: float32[m, d].
       threads: None takes all.
 
@@ -54,16 +55,14 @@ class ScannSearch:
         threads: int | None = None,
     ):
         self._stored = StoredVectors(vectors)
-        if recall is not None and not 0 < recall <= 1:
-            raise InputError("recall is a share", "Give a number above 0, 1 at most.", value=recall)
-        leaves = leaves or max(1, min(round(2 * math.sqrt(len(self._stored.main))), len(self._stored.main) // 50))
-        self.settings = {"leaves": leaves, "searched": searched or -(-leaves // 16), "reorder": reorder}
-        if min(self.settings.values()) < 1:
-            raise InputError("leaves and candidates are counted from 1", "Correct them.", value=self.settings)
+        self._wanted: dict[str, Any] = {"leaves": leaves, "searched": searched, "reorder": reorder, "recall": recall}
+        if min(count for count in (leaves, searched, reorder, 1) if count is not None) < 1:
+            raise InputError("leaves and candidates are counted from 1", "Correct them.", value=self._wanted)
+        if recall is not None:
+            _check_recall(recall)
+        self._tune_queries = None if tune_queries is None else check_vectors(tune_queries, self.width)
         self._threads = threads or _cores()
         self._build()
-        if recall is not None:
-            self.tune(recall, tune_queries)
 
     @property
     def num_documents(self) -> int:
@@ -85,11 +84,13 @@ class ScannSearch:
         """See `VectorSearch.search`; approximate."""
         queries, filters = check_search(queries, k, allowed, width=self.width, documents=self.num_documents)
         live = self._stored.live
-        keep = live[None] if filters is None else filters & live
-        border = len(self._stored.main)
-        parts = [self._search_main(queries, k, keep[:, :border])]
-        if len(self._stored.tail):
-            parts.append(_brute_force(queries, self._stored.tail, keep[:, border:], k, border))
+        keep = filters
+        if not live.all():
+            keep = live[None] if filters is None else filters & live
+        border, tail = len(self._stored.main), self._stored.tail
+        parts = [self._search_main(queries, k, None if keep is None else keep[:, :border])]
+        if len(tail):
+            parts.append(_brute_force(queries, tail, None if keep is None else keep[:, border:], k, border))
         return merge(parts, k)
 
     def add(self, vectors: Float[np.ndarray, "n d"]) -> None:
@@ -104,37 +105,60 @@ class ScannSearch:
         self._stored.remove(positions)
 
     def tune(self, recall: float, queries: Float[np.ndarray, "m d"] | None = None, *, k: int = 10) -> float:
-        """Sets `searched` and `reorder` to the least that reach a recall; returns the recall that is reached.
+        """Sets `searched` and `reorder` to what reaches a recall by the least work; returns the recall that is reached.
+
+        For each number of candidates the fewest leaves are looked for; work is the documents in these leaves and
+        the candidates, each by what it takes. So what is found depends on the vectors and queries alone, on no clock.
 
         Args:
-          recall: of the k best, averaged over the queries.
+          recall: of the k best, averaged over the queries; documents that score as the k-th best does count as found.
           queries: None draws 256 documents and adds noise to them.
           k: see `recall`.
+
+        Raises:
+          InputError: a recall that is no share, queries that do not fit.
         """
-        if self._searcher is None or len(self._stored.main) == 0:
-            return 1.0
-        if queries is None:
-            rng = np.random.default_rng(0)
-            drawn = self._stored.main[
-                np.sort(rng.choice(len(self._stored.main), min(256, len(self._stored.main)), False))
-            ]
-            noise = rng.standard_normal(drawn.shape, np.float32)
-            queries = drawn + 0.5 * noise * np.linalg.norm(drawn, axis=1, keepdims=True) / math.sqrt(self.width)
-        everything = np.ones((1, len(self._stored.main)), bool)
-        exact, _ = _brute_force(queries, self._stored.main, everything, k, 0)
-        reached = 0.0
-        for searched in _doubling(max(1, self.settings["leaves"] // 128), self.settings["leaves"]):
-            for reorder in (5 * k, 10 * k, 20 * k):
-                self.settings |= {"searched": searched, "reorder": reorder}
-                found, _ = self._fetch(queries, k)
-                reached = float((found[:, :, None] == exact[:, None, :]).any(-1).mean())
-                if reached >= recall:
-                    return reached
-        return reached
+        _check_recall(recall)
+        vectors, leaves = self._stored.main, self.settings["leaves"]
+        if self._searcher is None:
+            return 1.0  # every document is scored
+        queries = self._noisy_documents() if queries is None else check_vectors(queries, self.width)
+        k = min(k, len(vectors))
+        least = _brute_force(queries, vectors, None, k, 0)[1][:, -1:]
+        least -= 1e-5 * np.abs(least)  # ScaNN sums in another order
+
+        def reached(searched: int, reorder: int) -> float:
+            self.settings |= {"searched": searched, "reorder": reorder}
+            return float((self._fetch(queries, k)[1] >= least).mean())
+
+        def work(searched: int, reorder: int) -> float:
+            return searched * len(vectors) / leaves + _ROW * reorder
+
+        best, most, reorder = None, leaves, min(5 * k, len(vectors))
+        while best is None or work(1, reorder) < work(*best):
+            if reached(most, reorder) >= recall:  # more candidates need no more leaves than fewer did
+                too_few = 0
+                while most - too_few > 1:
+                    middle = (too_few + most) // 2
+                    too_few, most = (too_few, middle) if reached(middle, reorder) >= recall else (middle, most)
+                if best is None or work(most, reorder) < work(*best):
+                    best = most, reorder
+            if reorder == len(vectors):
+                break
+            reorder = min(reorder + reorder // 2 + 1, len(vectors))
+        return reached(*(best or (leaves, len(vectors))))
+
+    def _noisy_documents(self) -> Float[np.ndarray, "m d"]:
+        rng = np.random.default_rng(0)
+        vectors = self._stored.main
+        drawn = vectors[np.sort(rng.choice(len(vectors), min(256, len(vectors)), replace=False))]
+        noise = rng.standard_normal(drawn.shape, np.float32)
+        return drawn + 0.5 * noise * np.linalg.norm(drawn, axis=1, keepdims=True) / np.float32(math.sqrt(self.width))
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the vectors and ScaNN's own files."""
-        meta = {**self.settings, "documents": self.num_documents, "built": len(self._stored.main)}
+        counts = {"documents": self.num_documents, "built": len(self._stored.main)}
+        meta = {**self.settings, **counts, "wanted": self._wanted}
         with storage.write_folder(folder, KIND, meta=meta) as new:
             self._stored.write(new)
             if self._searcher is not None:
@@ -157,43 +181,60 @@ class ScannSearch:
         search._stored = StoredVectors.read(path, mmap=mmap)
         try:
             search.settings = {name: int(manifest.meta[name]) for name in ("leaves", "searched", "reorder")}
+            search._wanted = {
+                name: manifest.meta["wanted"][name] for name in ("leaves", "searched", "reorder", "recall")
+            }
             built = int(manifest.meta["built"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"not a readable ScaNN search: {error}", "Make it again.", file=path) from error
         search._stored.split(built)
-        search._searcher = None
+        search._searcher, search._tune_queries = None, None
         if (path / "scann").is_dir():
             search._searcher = optional(_NAME, "ScaNN search").load_searcher(str(path / "scann"))
             search._searcher.set_num_threads(search._threads)
         return search
 
     def _build(self) -> None:
+        """Makes ScaNN's part of `main`; the settings that were left open are those of as many documents."""
         builder = optional(_NAME, "ScaNN search").builder
-        vectors, settings = self._stored.main, self.settings
+        vectors, wanted = self._stored.main, self._wanted
+        n = len(vectors)
+        leaves = min(wanted["leaves"] or min(round(2 * math.sqrt(n)), n // 50), n) or 1
+        self.settings = {
+            "leaves": leaves,
+            "searched": min(wanted["searched"] or -(-leaves // 16), leaves),
+            "reorder": wanted["reorder"],
+        }
         self._searcher: Any = None
-        if len(vectors) < _SMALLEST:
+        if n < _SMALLEST:
             return
         self._searcher = (
             builder(np.asarray(vectors), 10, "dot_product")
-            .tree(settings["leaves"], settings["searched"], training_sample_size=min(len(vectors), 250_000))
+            .tree(leaves, self.settings["searched"], training_sample_size=min(n, 250_000))
             .score_ah(2, anisotropic_quantization_threshold=0.2)
-            .reorder(settings["reorder"])
+            .reorder(wanted["reorder"])
             .set_n_training_threads(self._threads)
             .build()
         )
         self._searcher.set_num_threads(self._threads)
+        if wanted["recall"] is not None:
+            self.tune(wanted["recall"], self._tune_queries)
 
-    def _search_main(self, queries: np.ndarray, k: int, keep: np.ndarray) -> Found:
+    def _search_main(self, queries: np.ndarray, k: int, keep: np.ndarray | None) -> Found:
         vectors = self._stored.main
+        if self._searcher is None:
+            return _brute_force(queries, vectors, keep, k, 0)
+        if keep is None or keep.all():
+            return merge([self._fetch(queries, min(k, len(vectors)))], k)
         found = nothing_found(len(queries), k)
         counts = np.broadcast_to(keep.sum(axis=1), len(queries))
-        few = (counts < max(_SMALLEST, 4 * k)) | (counts < len(vectors) // 50) | (self._searcher is None)
+        few = (counts < max(_SMALLEST, 4 * k)) | (counts < len(vectors) // 50)
         wanted = np.minimum(k, counts)
         for b in np.flatnonzero(few):
             row = keep[b if len(keep) > 1 else 0]
             found[0][b], found[1][b] = _among(queries[b], vectors, np.flatnonzero(row), k)
         open_ = np.flatnonzero(~few)
-        fetch = k if keep.all() else min(2 * k, len(vectors))
+        fetch = min(2 * k, len(vectors))
         while len(open_):
             positions, scores = self._fetch(queries[open_], fetch)
             rows = keep[open_] if len(keep) > 1 else keep
@@ -227,25 +268,35 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _doubling(start: int, end: int):
-    while start < end:
-        yield start
-        start *= 2
-    yield end
+def _check_recall(recall: float) -> None:
+    if not 0 < recall <= 1:
+        raise InputError("recall is a share", "Give a number above 0, 1 at most.", value=recall)
 
 
-def _brute_force(queries: np.ndarray, vectors: np.ndarray, keep: np.ndarray, k: int, first: int) -> Found:
-    """Exact, in blocks of documents."""
+def _brute_force(queries: np.ndarray, vectors: np.ndarray, keep: np.ndarray | None, k: int, first: int) -> Found:
+    """Exact, in blocks of documents; of equal scores the lower position."""
     found = nothing_found(len(queries), k)
     for start in range(0, len(vectors), 1 << 16):
         part = slice(start, min(start + (1 << 16), len(vectors)))
-        scores = np.where(keep[:, part], queries @ vectors[part].T, -np.inf).astype(np.float32)
-        best = np.argpartition(-scores, k - 1, axis=1)[:, :k] if k < scores.shape[1] else None
-        places = np.broadcast_to(np.arange(scores.shape[1]), scores.shape) if best is None else best
+        scores = queries @ vectors[part].T  # --> [batch, block]
+        if keep is not None:
+            scores = np.where(keep[:, part], scores, np.float32(-np.inf))
+        places = _largest(scores, k)
         high = np.take_along_axis(scores, places, 1)
         positions = np.where(np.isneginf(high), -1, places + start + first).astype(np.int32)
         found = merge([found, (positions, high)], k)
     return found
+
+
+def _largest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The places of the k largest of each row, rising; of equal ones the lower places."""
+    batch, n = scores.shape
+    if k >= n:
+        return np.broadcast_to(np.arange(n), scores.shape)
+    last = np.partition(scores, n - k, axis=1)[:, n - k, None]
+    above, equal = scores > last, scores == last
+    chosen = above | (equal & (np.cumsum(equal, axis=1) <= k - above.sum(axis=1, keepdims=True)))
+    return np.nonzero(chosen)[1].reshape(batch, k)
 
 
 def _among(query: np.ndarray, vectors: np.ndarray, positions: np.ndarray, k: int) -> Found:
