@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from gr_jax import corpus as corpus_lib
 from gr_jax import dense, models
-from gr_jax.recipes import documents, encoders, examples, mining
+from gr_jax.recipes import documents, encoders, examples, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
-from gr_jax.recipes.learning import DevEvaluation, make_optimizer, sample_queries, seconds_of_earlier_starts
+from gr_jax.recipes.learning import make_optimizer, seconds_of_earlier_starts
 from gr_jax.recipes.refreshing import Refresher
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
@@ -59,12 +55,7 @@ def model_stage(
             taught = encoders.text_encoder(training.taught(settings), config, params, words, dataset.transform)
             encoder = encoder.with_parameters(_train(place, taught, dataset, multipliers))
         encoder.save(place.folder / "encoder")
-        curves = place.work / "metrics.jsonl"
-        if curves.exists():
-            shutil.copy(curves, place.folder / "metrics.jsonl")
-        else:
-            (place.folder / "metrics.jsonl").write_text("")
-        place.meta["seconds"] = before + time.monotonic() - started
+        pair_training.finish(place, before, started)
 
     def _train(
         place: Workplace, encoder: DenseEncoder, dataset: corpus_lib.Dataset, multipliers: Mapping[str, float]
@@ -79,7 +70,11 @@ def model_stage(
             refresher = Refresher(
                 place.work / "negatives", first, mined.refresh_every, training.steps, _miner(place, encoder, known)
             )
-        evaluate = _evaluation(place, encoder, dataset)
+        judged = pair_training.judged_queries(place, dataset, training)
+        evaluate = None
+        if judged is not None:
+            searched = pair_training.searched(dataset, judged, training)
+            evaluate = pair_training.evaluation(Reencoded(encoder, searched), dataset, judged, training, searched)
         keep = training.keep_best if evaluate is not None else ""
         source: NegativeSource = first if refresher is None else refresher.negatives
         batches = make_batches(queries, texts, source, training, encoder.lengths)
@@ -115,18 +110,6 @@ def model_stage(
             return table
 
         return mine
-
-    def _evaluation(place: Workplace, encoder: DenseEncoder, dataset: corpus_lib.Dataset) -> DevEvaluation | None:
-        held_out = json.loads((place.inputs["pairs"] / "held_out.json").read_text(encoding="utf-8"))
-        judged: dict[str, Mapping[str, Mapping[str, int]]] = {"dev": dataset.qrels.get("dev", {})}
-        if held_out:
-            train_split = dataset.split("train")
-            judged["dev_unseen"] = {query_id: train_split[query_id] for query_id in held_out}
-        if not training.dev_queries or not len(judged["dev"]):
-            return None
-        most = training.dev_queries
-        texts = searched_documents(dataset, [sample_queries(qrels, most) for qrels in judged.values()], training)
-        return DevEvaluation(Reencoded(encoder, texts), dataset, most, splits=judged, corpus=texts)
 
     config: dict[str, Any] = {"encoders": settings.as_config() | documents.encoder_config(settings.encoder)}
     config["training"] = training.as_config() if training.steps else {"steps": 0, "seed": training.seed}
@@ -175,16 +158,3 @@ class Reencoded:
         """A retriever around these parameters, over all documents."""
         encoder = self._encoder.with_parameters(params)
         return DenseRetriever(encoder, dense.make_searcher("exact", encoder.encode(self._corpus.contents, "document")))
-
-
-def searched_documents(
-    dataset: corpus_lib.Dataset, judged: Sequence[Mapping[str, Mapping[str, int]]], training: ContrastiveTraining
-) -> corpus_lib.Corpus:
-    """What retrieval on dev searches: all documents, or the judged ones and a random sample of the others."""
-    corpus, most = dataset.corpus, training.dev_documents
-    if not most or most >= len(corpus):
-        return corpus
-    needed = {corpus.index_of(doc_id) for qrels in judged for relevant in qrels.values() for doc_id in relevant}
-    others = np.setdiff1d(np.arange(len(corpus)), sorted(needed))
-    added = np.random.default_rng(0).choice(others, max(0, most - len(needed)), replace=False)
-    return corpus.subset(sorted([*needed, *added.tolist()]))

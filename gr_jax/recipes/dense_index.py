@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 import shutil
 from collections.abc import Mapping
@@ -20,9 +21,11 @@ from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import hybrid, index
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.training.metric_writers import read_metrics
 
 # Of the combination with BM25 in tables; `results_stage` puts the system's name for the rest.
 HYBRID = "BM25 + {}"
+_NORMALIZER = "none: scores are compared within one ranking"
 
 
 def embeddings_stage(corpus: Stage, model: Stage, search: Search) -> Stage:
@@ -118,7 +121,10 @@ def results_stage(
         systems = {"BM25": mining.load_bm25(place.inputs["bm25"], dataset), name: searcher.retriever}
         if mixed is not None:
             systems[HYBRID.format(name)] = index.load(place.inputs["hybrid"] / "index").retriever
-        report = start_report(name, dataset, provenance)
+        about = dict(provenance)
+        if mixed is not None:
+            about["normalizer"] = f"{_NORMALIZER}; {HYBRID.format(name)}: {_how_combined(place.inputs['hybrid'])}"
+        report = start_report(name, dataset, about)
         values = results.judge(place, report, dataset, systems)
         if mixed is not None:
             storage.write_json(place.folder / "comparisons.json", compare_with_parts(values, HYBRID.format(name)))
@@ -140,23 +146,31 @@ def start_report(name: str, dataset: Dataset, provenance: dict[str, Any]) -> eva
         split=results.judged_splits(dataset),
         duplicate_rule="documents as they are given",
         constraint="none: nothing is generated",
-        normalizer="none: scores are compared within one ranking",
-        **provenance,
+        **{"normalizer": _NORMALIZER, **provenance},
     )
     return evaluation.Report(f"{name} on {dataset.name}", about, baseline="BM25")
 
 
+def _how_combined(folder: pathlib.Path) -> str:
+    """What a report says of the finished stage of the combination."""
+    choice = json.loads((folder / "weights.json").read_text(encoding="utf-8"))
+    weights = " and ".join(f"{weight:.2f}" for weight in choice["weights"])
+    why = "chosen on dev" if choice["curve"] else "for there is no dev split to choose on"
+    return f"{choice['normalize']} of each part's scores, weights {weights}, {why}"
+
+
 def add_training(report: evaluation.Report, name: str, model: pathlib.Path) -> None:
-    """Adds the curves of a training, where there was one."""
+    """Adds the curves of a training, where there was one that left something to draw."""
     curves = model / "metrics.jsonl"
-    if curves.stat().st_size:
+    if any(record.keys() - {"step"} for record in read_metrics(curves)):
         report.add_training(name, curves)
 
 
 def compare_with_parts(
     values: Mapping[str, Mapping[str, evaluation.Evaluation]], name: str
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """split → other system → how `name` compares with it in RR@10, as `evaluation.compare` says."""
+    """split → other system → how `name` compares with it in RR@10, as `evaluation.compare` says. A split of one query
+    is left out: it has nothing to test."""
     return {
         split: {
             system: dataclasses.asdict(evaluation.compare(rows[name], measured, "RR@10"))
@@ -164,4 +178,5 @@ def compare_with_parts(
             if system != name
         }
         for split, rows in values.items()
+        if len(rows[name].query_ids) > 1
     }

@@ -181,7 +181,7 @@ def model_stage(
                 taught = training.taught(settings)
                 short = encoder.with_lengths(taught.query_length, taught.document_length)
                 reencoded = Reencoded(short, searched)
-                evaluate = pair_training.evaluation(reencoded, dataset, judged, training, corpus=searched)
+                evaluate = pair_training.evaluation(reencoded, dataset, judged, training, searched)
             result = pair_training.fit(
                 place,
                 LateInteractionModel(module, chunks=training.chunks),

@@ -1,4 +1,5 @@
-"""Training on queries with their answers and wrong documents, of networks that are not bi-encoders."""
+"""Training on queries with their answers and wrong documents: what bi-encoders, late interaction and cross-encoders
+share, and how the latter two are trained."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ import numpy as np
 
 from gr_jax import corpus as corpus_lib
 from gr_jax.errors import InputError
-from gr_jax.recipes import contrastive, mining
+from gr_jax.recipes import mining
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
-from gr_jax.recipes.learning import DevEvaluation, Retrainable, make_optimizer, sample_queries
+from gr_jax.recipes.learning import DevEvaluation, Judgements, Retrainable, make_optimizer, sample_queries
 from gr_jax.recipes.settings import PseudoQueries
 from gr_jax.recipes.stages import Workplace
 from gr_jax.training import negatives as tables
@@ -121,12 +122,12 @@ def provenance(pseudo_queries: PseudoQueries, mined: Mining, training: Contrasti
 
 def judged_queries(
     place: Workplace, dataset: corpus_lib.Dataset, training: ContrastiveTraining
-) -> dict[str, corpus_lib.Qrels] | None:
+) -> dict[str, Judgements] | None:
     """What retrieval is measured on during training: dev, and what was held out; None where it is not."""
     if not training.dev_queries or not len(dataset.qrels.get("dev", ())):
         return None
     held_out = json.loads((place.inputs["pairs"] / "held_out.json").read_text(encoding="utf-8"))
-    judged: dict[str, Any] = {"dev": dataset.split("dev")}
+    judged: dict[str, Judgements] = {"dev": dataset.split("dev")}
     if held_out:
         train_split = dataset.split("train")
         judged["dev_unseen"] = {query_id: train_split[query_id] for query_id in held_out}
@@ -136,21 +137,27 @@ def judged_queries(
 def evaluation(
     retriever: Retrainable,
     dataset: corpus_lib.Dataset,
-    judged: Mapping[str, corpus_lib.Qrels],
+    judged: Mapping[str, Judgements],
     training: ContrastiveTraining,
-    *,
     corpus: corpus_lib.Corpus | None = None,
 ) -> DevEvaluation:
-    """Retrieval of these queries with the parameters of each moment."""
+    """Retrieval of these queries with the parameters of each moment, from `corpus` where that is not all documents."""
     return DevEvaluation(retriever, dataset, training.dev_queries, splits=judged, corpus=corpus)
 
 
 def searched(
-    dataset: corpus_lib.Dataset, judged: Mapping[str, corpus_lib.Qrels], training: ContrastiveTraining
+    dataset: corpus_lib.Dataset, judged: Mapping[str, Judgements], training: ContrastiveTraining
 ) -> corpus_lib.Corpus:
-    """The documents that retrieval during training searches."""
-    sampled = [sample_queries(qrels, training.dev_queries) for qrels in judged.values()]
-    return contrastive.searched_documents(dataset, sampled, training)
+    """What retrieval during training searches: all documents, or the answers of the queries that are asked and a random
+    sample of the others."""
+    corpus, most = dataset.corpus, training.dev_documents
+    if not most or most >= len(corpus):
+        return corpus
+    asked = [sample_queries(qrels, training.dev_queries) for qrels in judged.values()]
+    needed = {corpus.index_of(doc_id) for qrels in asked for relevant in qrels.values() for doc_id in relevant}
+    others = np.setdiff1d(np.arange(len(corpus)), sorted(needed))
+    added = np.random.default_rng(0).choice(others, max(0, most - len(needed)), replace=False)
+    return corpus.subset(sorted([*needed, *added.tolist()]))
 
 
 def finish(place: Workplace, before: float, started: float) -> None:

@@ -65,9 +65,10 @@ def document_queries(
         for doc_id, grade in grades.items()
         if grade > 0
     ]
-    texts = vocabulary.encode_batch(dataset.query_texts(query_id for query_id, _ in pairs))
-    for (_, document), ids in zip(pairs, texts, strict=True):
-        asked[document].append(ids[: query_tokens - 1])
+    query_ids = list(dict.fromkeys(query_id for query_id, _ in pairs))  # one may lead to several documents
+    texts = dict(zip(query_ids, vocabulary.encode_batch(dataset.query_texts(query_ids)), strict=True))
+    for query_id, document in pairs:
+        asked[document].append(texts[query_id][: query_tokens - 1])
     chosen = np.flatnonzero([len(queries) > 0 for queries in asked])
     if not len(chosen):
         raise InputError(f"no query of the split {split!r} leads to a document", "Give queries and qrels.")

@@ -16,7 +16,7 @@ from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.query_generator import QueryGenerator, QueryGeneratorModel
-from gr_jax.recipes import documents, examples, query_generation
+from gr_jax.recipes import documents, examples, pair_training, query_generation
 from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.settings import Settings, at_least, check_heads, one_of
 from gr_jax.recipes.stages import Stage, Workplace
@@ -108,12 +108,7 @@ def generator_stage(corpus: Stage, vocabulary: Stage, settings: QueryGenerating)
         if settings.steps:
             params = _train(place, dataset, words, data, QueryGeneratorModel(module, tuple(own)), params, frozen)
         save_generator(place.folder, module, params, own)
-        curves = place.work / "metrics.jsonl"
-        if curves.exists():
-            shutil.copy(curves, place.folder / "metrics.jsonl")
-        else:
-            (place.folder / "metrics.jsonl").write_text("")
-        place.meta["seconds"] = before + time.monotonic() - started
+        pair_training.finish(place, before, started)
 
     def _train(
         place: Workplace,

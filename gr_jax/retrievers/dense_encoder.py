@@ -53,11 +53,17 @@ class DenseEncoder:
         shortest = len(vocabulary.prefix) + len(vocabulary.suffix) + 1
         self.lengths = {"query": query_length, "document": document_length}
         for side, length in self.lengths.items():
+            stack = config.tower(side).config
+            longest = getattr(stack, "max_positions", length)
             if length < shortest:
                 raise InputError(
                     f"the length of a {side} leaves no room for text", f"Give {shortest} or more.", value=length
                 )
-            words = config.tower(side).config.vocab_size
+            if length > longest:
+                raise InputError(
+                    f"the encoder of {side} texts reads {longest} tokens", f"Give {longest} or less.", value=length
+                )
+            words = stack.vocab_size
             if vocabulary.size > words:
                 raise InputError(
                     f"the vocabulary has {vocabulary.size} tokens, the encoder of {side} texts reads {words}",

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import gr_jax
-from gr_jax import corpus, recipes, storage
+from gr_jax import corpus, evaluation, recipes, storage
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.recipes import contrastive, dense_index, learning, mining
+from gr_jax.recipes import dense_index, learning, mining, pair_training
 from gr_jax.recipes.stages import Stage
 from gr_jax.retrievers import BM25, DenseRetriever, HybridRetriever
 from gr_jax.training.token_store import Ragged
@@ -113,6 +113,9 @@ def test_results_have_bm25_and_the_combination_beside(finished):
     assert list(hybrid.weights) == choice["weights"] and hybrid.normalize == choice["normalize"]
     chosen = [p for p in choice["curve"] if (p["normalize"], p["weight"]) == (hybrid.normalize, hybrid.weights[1])]
     assert chosen[0]["RR@10"] == best
+    first, second = choice["weights"]
+    said = f"BM25 + ANCE: {hybrid.normalize} of each part's scores, weights {first:.2f} and {second:.2f}, chosen on dev"
+    assert said in (folder / "report.md").read_text()
 
 
 def test_an_interrupted_training_ends_with_the_same_bits(finished, tmp_path, monkeypatch):
@@ -175,6 +178,29 @@ def test_what_is_missing_is_said_where_it_matters(tmp_path):
         assert len(notes) == len(expected) and all(part in note for part, note in zip(expected, notes, strict=True))
 
 
+def test_one_query_is_compared_with_nothing():
+    def measured(count):
+        values = {f"q{n}": {"d": 1} for n in range(count)}
+        return {name: evaluation.evaluate({q: [("d", 1.0)] for q in values}, values, "RR@10") for name in "AB"}
+
+    compared = dense_index.compare_with_parts({"test": measured(1), "other": measured(2)}, "A")
+    assert list(compared) == ["other"] and list(compared["other"]) == ["B"]
+
+
+def test_curves_are_drawn_where_there_is_something_to_draw(tmp_path):
+    added = []
+
+    class Report:
+        def add_training(self, name, curves):
+            added.append(name)
+
+    for name, lines in (("none", ""), ("looked", '{"step": 2}\n'), ("learnt", '{"step": 2}\n{"step": 4, "loss": 1}\n')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text(lines)
+        dense_index.add_training(Report(), name, tmp_path / name)
+    assert added == ["learnt"]
+
+
 def test_how_the_weight_is_chosen_is_in_the_key():
     stages = [Stage(name, {}, (), lambda place: None) for name in ("corpus", "bm25", "index")]
     plain = dense_index.hybrid_stage(*stages)
@@ -229,12 +255,12 @@ def test_mined_negatives_are_the_rankings_without_the_answers():
 
 def test_dev_searches_its_answers_and_a_sample_of_the_rest():
     about = dataset()
-    judged = [{"q1": {"d1": 1}, "q2": {"d2": 1}}, {"q7": {"d7": 1}}]
-    some = contrastive.searched_documents(about, judged, training(dev_documents=8))
+    judged = {"dev": {"q1": {"d1": 1}, "q2": {"d2": 1}}, "dev_unseen": {"q7": {"d7": 1}}}
+    some = pair_training.searched(about, judged, training(dev_documents=8))
     assert len(some) == 8 and {"d1", "d2", "d7"} <= set(some.doc_ids)
-    assert list(some.doc_ids) == list(contrastive.searched_documents(about, judged, training(dev_documents=8)).doc_ids)
-    assert contrastive.searched_documents(about, judged, training(dev_documents=0)) is about.corpus
-    assert len(contrastive.searched_documents(about, judged, training(dev_documents=2))) == 3
+    assert list(some.doc_ids) == list(pair_training.searched(about, judged, training(dev_documents=8)).doc_ids)
+    assert pair_training.searched(about, judged, training(dev_documents=0)) is about.corpus
+    assert len(pair_training.searched(about, judged, training(dev_documents=2))) == 3
 
 
 def test_bm25_as_a_recipe(beir, tmp_path):

@@ -103,6 +103,27 @@ def test_chunks_that_are_there_are_not_drawn_again(made, tmp_path):
     assert first == again == other
 
 
+@pytest.mark.slow
+def test_an_interrupted_generator_ends_with_the_same_bits(made, beir, tmp_path, monkeypatch):
+    """Interrupted at the second look at dev: behind the checkpoint of step 40."""
+    root, _ = made
+    looked, look = [], query_generation.mean_loss
+
+    def interrupted(*arguments):
+        looked.append(1)
+        if len(looked) == 2:
+            raise KeyboardInterrupt
+        return look(*arguments)
+
+    monkeypatch.setattr(query_generation, "mean_loss", interrupted)
+    again = {"shared_dir": root / "shared", "until": "generator"}
+    with pytest.raises(KeyboardInterrupt):
+        run(beir, tmp_path / "cut", **again)
+    run(beir, tmp_path / "cut", **again)
+    one, other = (sorted(folder.glob("generator/*.safetensors")) for folder in (tmp_path / "cut", root / "mine"))
+    assert len(looked) == 3 and [f.read_bytes() for f in one] == [f.read_bytes() for f in other] and one
+
+
 def test_only_the_split_is_learnt_from(beir):
     dataset = corpus_lib.read_beir(beir)
     vocabulary = ByteVocabulary()
@@ -121,6 +142,18 @@ def test_only_the_split_is_learnt_from(beir):
     assert counted[0] == 1 and {letters.count(chr(token - 3)) for token in counted[1:]} == set(
         sorted((letters.count(letter) for letter in set(letters)), reverse=True)[:4]
     )
+
+
+def test_a_query_of_several_documents_is_learnt_from_by_each():
+    documents = [corpus_lib.Document(f"d{n}", "", f"text {n}") for n in range(4)]
+    queries = corpus_lib.Queries(("a", "b", "c"), ("both", "second", "none"))
+    judged = corpus_lib.Qrels({"a": {"d1": 1, "d3": 2}, "b": {"d1": 1, "d2": 0}, "c": {"d2": 0}})
+    dataset = corpus_lib.Dataset(corpus_lib.Corpus.from_documents(documents), queries, {"train": judged})
+    data = query_generation.document_queries(
+        dataset, ByteVocabulary(), split="train", made={}, document_tokens=9, query_tokens=9, seed=0
+    )
+    asked = [[ByteVocabulary().decode(query) for query in found] for found in data.asked]
+    assert asked == [["both", "second"], ["both"]] and len(data.documents) == 2
 
 
 def test_what_is_kept():

@@ -11,7 +11,7 @@ import pytest
 from gr_jax import recipes
 from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, CrossEncoder, CrossEncoderConfig, LateInteraction, LateInteractionConfig
-from gr_jax.recipes import cross_encoder, late_interaction, pair_training
+from gr_jax.recipes import cross_encoder, late_interaction, learning, pair_training
 from gr_jax.recipes.interaction_settings import Crossing, Interaction
 from gr_jax.retrievers.token_encoder import TokenEncoder
 from gr_jax.text import ByteVocabulary
@@ -92,6 +92,33 @@ def test_without_training_nothing_is_made_for_it(folder, shared, tmp_path, recip
     assert searcher is not None and len(searcher.search("where is the red cat", 3)) == 3
     manifest = json.loads((tmp_path / "run" / "model" / "manifest.json").read_text())
     assert set(manifest["meta"]["inputs"]) == {"corpus", "vocabulary"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "recipe, more",
+    [(late_interaction.colbert, {"interaction": Interaction(dimension=8)}), (cross_encoder.bm25_cross_encoder, {})],
+)
+def test_an_interrupted_training_ends_with_the_same_bits(folder, shared, tmp_path, monkeypatch, recipe, more):
+    def run(name):
+        recipe(
+            folder, tmp_path / name, training=_training(8), shared_dir=shared, say=str, until="model", **COMMON, **more
+        )
+        files = sorted((tmp_path / name / "model").rglob("*.safetensors"))
+        return [file.read_bytes() for file in files]
+
+    whole, judged, judge = run("whole"), [], learning.DevEvaluation.__call__
+
+    def interrupted(self, params, step):
+        judged.append(step)
+        if judged == [0, 4, 8]:
+            raise KeyboardInterrupt
+        return judge(self, params, step)
+
+    monkeypatch.setattr(learning.DevEvaluation, "__call__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run("cut")
+    assert run("cut") == whole and whole and judged == [0, 4, 8, 8]
 
 
 def test_principal_axes_keep_the_order_of_states():

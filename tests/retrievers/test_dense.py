@@ -205,3 +205,11 @@ def test_bad_input(encoders):
     tiny = BiEncoderConfig(encoder=models.T5Config(vocab_size=8, **SMALL))
     with pytest.raises(InputError, match="vocabulary"):
         DenseEncoder(tiny, params, ByteVocabulary())
+
+
+def test_lengths_that_the_encoder_cannot_read():
+    sizes = {"emb_dim": 8, "num_heads": 2, "num_encoder_layers": 1, "mlp_dim": 8}
+    config = BiEncoderConfig(models.BertConfig(vocab_size=300, max_positions=40, **sizes))
+    for length, says in ((41, "reads 40 tokens"), (1, "no room")):
+        with pytest.raises(InputError, match=says):
+            DenseEncoder(config, {}, ByteVocabulary(), query_length=24, document_length=length)
