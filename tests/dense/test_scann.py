@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gr_jax.dense import ScannSearch
 from gr_jax.errors import InputError
@@ -68,12 +70,75 @@ def test_added_removed_saved_and_loaded(data, tmp_path):
     np.testing.assert_array_equal(loaded.search(queries, 10)[0], found[0])
 
 
-def test_tuned_to_a_recall(data):
+def test_tuned_to_a_recall_by_the_least_work(data):
     vectors, queries = data
     search = ScannSearch(vectors, leaves=64, searched=1, reorder=10, recall=0.97, tune_queries=queries)
     few = ScannSearch(vectors, leaves=64, searched=1, reorder=10)
     expected = brute_force.search(queries, vectors, 10)
     assert _recall(few.search(queries, 10), expected) < 0.97 <= _recall(search.search(queries, 10), expected)
+    tuned = dict(search.settings)
+    assert tuned["searched"] < 64 and tuned["reorder"] < DOCUMENTS
+    search.settings["searched"] -= 1
+    assert _recall(search.search(queries, 10), expected) < 0.97
+    assert search.tune(0.97, queries) >= 0.97 and search.settings == tuned  # by no clock
+    assert search.tune(1.0, queries) == 1.0
+
+
+def test_equal_documents_are_no_lost_recall(data):
+    """Which of documents that score alike are found is nothing that more work would change."""
+    vectors, queries = np.repeat(data[0][:250], 20, axis=0), data[1]
+    assert ScannSearch(vectors, leaves=10, searched=10).tune(1.0, queries) == 1.0
+
+
+def test_what_was_left_open_is_that_of_as_many_documents(data, tmp_path):
+    """ScaNN that was begun with few documents, or read back, is built and tuned anew when many are added."""
+    vectors, queries = data
+    search = ScannSearch(vectors[:10], recall=0.9)
+    assert search.settings["leaves"] == 1
+    search.save(tmp_path / "few")
+    search = ScannSearch.load(tmp_path / "few")
+    search.add(vectors[10:])
+    assert search.settings["leaves"] == 100 and search._searcher is not None
+    assert _recall(search.search(queries, 10), brute_force.search(queries, vectors, 10)) > 0.88
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 1000), steps=st.lists(st.sampled_from(["add", "remove", "filter", "save"]), max_size=6))
+def test_any_sequence_is_brute_force_where_every_leaf_is_searched(tmp_path_factory, seed, steps):
+    rng = np.random.default_rng(seed)
+    vectors, live = rng.standard_normal((1100, 8), np.float32), np.ones(1100, bool)
+    queries = rng.standard_normal((3, 8), np.float32)
+    search = ScannSearch(vectors, leaves=4, searched=4, reorder=4000, threads=1)
+    for step in steps:
+        keep = live.copy()
+        if step == "add":
+            vectors = np.concatenate([vectors, rng.standard_normal((300, 8), np.float32)])
+            live = np.concatenate([live, np.ones(300, bool)])
+            search.add(vectors[len(live) - 300 :])
+            keep = live
+        elif step == "remove":
+            gone = rng.integers(0, len(live), 200)
+            search.remove(gone)
+            live[gone] = False
+            keep = live
+        elif step == "filter":
+            keep = live & (rng.random((3, len(live))) < 0.8)
+        else:
+            folder = tmp_path_factory.mktemp("scann")
+            search.save(folder / "search")
+            search = ScannSearch.load(folder / "search", threads=1)
+        found = search.search(queries, 40, allowed=keep if step == "filter" else None)
+        expected = brute_force.search(queries, vectors, 40, keep)
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
+
+
+def test_equal_added_documents_stand_by_position(data):
+    search = ScannSearch(np.zeros((2, 3), np.float32))
+    search.add(np.ones((3000, 3), np.float32))
+    assert search.search(np.ones((2, 3)), 5)[0].tolist() == [[2, 3, 4, 5, 6]] * 2
+    search.remove([3])
+    assert search.search(np.ones((1, 3)), 3)[0].tolist() == [[2, 4, 5]]
 
 
 def test_few_documents_are_scored_one_and_all(tmp_path):
@@ -90,3 +155,5 @@ def test_what_cannot_be_is_refused(data):
         ScannSearch(data[0], recall=1.2)
     with pytest.raises(InputError, match="counted from 1"):
         ScannSearch(data[0], reorder=0)
+    with pytest.raises(InputError, match="matrix"):
+        ScannSearch(data[0], recall=0.9, tune_queries=np.ones((3, 5)))
