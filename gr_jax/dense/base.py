@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from gr_jax.errors import InputError
 
 Found = tuple[Int[np.ndarray, "batch k"], Float[np.ndarray, "batch k"]]
+SCANN = "scann.scann_ops.py.scann_ops_pybind"  # the part of the package that does without TensorFlow
 Allowed = Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"]
 
 
@@ -172,10 +174,24 @@ def optional(name: str, what: str) -> Any:
     """Imports an optional package.
 
     Raises:
-      InputError: it is not installed.
+      InputError: it is not installed, or cannot be imported.
     """
     try:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
+        if importlib.util.find_spec(package) is not None:
+            raise InputError(
+                f"{what}: the package {package} is installed and cannot be imported: {error}",
+                "Install a version of it that fits what else is installed.",
+            ) from error
         raise InputError(f"{what} needs the package {package}", "pip install 'gr_jax[search]'") from error
+
+
+def usable(name: str) -> bool:
+    """Whether an optional package can be imported: what is installed may not fit this machine or other packages."""
+    try:
+        optional(name, "vector search")
+    except InputError:
+        return False
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import pathlib
@@ -18,6 +17,7 @@ from gr_jax.clustering import kmeans
 from gr_jax.dense import gathering, kernels
 from gr_jax.dense import tiles as tiles_lib
 from gr_jax.dense.base import (
+    SCANN,
     Allowed,
     Found,
     check_positions,
@@ -27,6 +27,7 @@ from gr_jax.dense.base import (
     merge,
     nothing_found,
     optional,
+    usable,
 )
 from gr_jax.dense.scorers import ClusterScorers
 from gr_jax.dense.tiles import Tiles
@@ -96,7 +97,7 @@ class ClusteredSearch:
         self._tail: Tiles | None = None
         self._added: list[tuple[np.ndarray, np.ndarray]] = []  # vectors and clusters that are in no tiles yet
         self._made: dict[int, tuple[Tiles, Any]] = {}
-        self._means: tuple[Tiles, np.ndarray] | None = None
+        self._means: tuple[list[Tiles], np.ndarray, np.ndarray] | None = None
 
     @property
     def num_documents(self) -> int:
@@ -283,11 +284,13 @@ class ClusteredSearch:
             self._main, self._tail = tiles_lib.join(parts, self._live, self.settings["codes"]), None
 
     def _cluster_means(self) -> tuple[Float[np.ndarray, "clusters d"], Int[np.ndarray, " clusters"]]:
-        """The means of the main tiles, computed once, and the sizes of all tiles."""
-        if self._means is None or self._means[0] is not self._main:
-            self._means = (self._main, self._main.means())
-        sizes = sum(np.diff(tiles.offsets) for tiles in self._all_tiles())
-        return self._means[1], np.asarray(sizes)
+        """The mean vectors of the clusters, zeros where one is empty, and their sizes; kept with the tiles."""
+        tiles = self._all_tiles()
+        if self._means is None or [id(t) for t in self._means[0]] != [id(t) for t in tiles]:
+            sizes = np.sum([np.diff(t.offsets) for t in tiles], axis=0)
+            sums = np.sum([t.sums for t in tiles], axis=0)
+            self._means = tiles, sums / np.maximum(sizes, 1)[:, None].astype(np.float32), sizes
+        return self._means[1:]
 
     def _check_chosen(
         self, clusters: Any, scores: Any, batch: int
@@ -322,11 +325,11 @@ class ClusteredSearch:
 def _choose_backend(name: str) -> str:
     if name == "auto":
         on_cpu = jax.default_backend() == "cpu"
-        return "numba" if on_cpu and importlib.util.find_spec("numba") else "xla"
+        return "numba" if on_cpu and usable("numba") else "xla"
     if name not in BACKENDS:
         raise InputError("unknown backend", f"Choose among auto, {', '.join(BACKENDS)}.", value=name)
     if name != "xla":
-        optional(name, f"Clustered search by {name}")
+        optional(SCANN if name == "scann" else name, f"Clustered search by {name}")
     return name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ from jaxtyping import Float
 
 from gr_jax import storage
 from gr_jax.dense import clustered, exact, scann
-from gr_jax.dense.base import VectorSearch
+from gr_jax.dense.base import SCANN, VectorSearch, usable
 from gr_jax.errors import InputError
 
 SEARCHERS: dict[str, Callable[..., VectorSearch]] = {
@@ -85,11 +84,11 @@ def _choose(documents: int) -> tuple[str, str]:
     if documents <= _EXACT_ON_CPU:
         return "exact", f"{documents} documents are few enough to score all of them"
     many = f"{documents} documents are many for a CPU"
-    if importlib.util.find_spec("scann"):
+    if usable(SCANN):
         return "scann", f"{many} and ScaNN is installed"
-    if importlib.util.find_spec("numba"):
-        return "clustered", f"{many}, ScaNN is not installed and numba is"
-    return "exact", f"neither ScaNN nor numba is installed (pip install 'gr_jax[search]'), though {many}"
+    if usable("numba"):
+        return "clustered", f"{many}, ScaNN cannot be imported and numba can"
+    return "exact", f"neither ScaNN nor numba can be imported (pip install 'gr_jax[search]'), though {many}"
 
 
 def _parameters(name: str) -> set[str]:

@@ -11,12 +11,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gr_jax import storage
-from gr_jax.dense.base import Allowed, Found, check_search, check_vectors, merge, nothing_found, optional
+from gr_jax.dense.base import SCANN, Allowed, Found, check_search, check_vectors, merge, nothing_found, optional
 from gr_jax.dense.stored import StoredVectors
 from gr_jax.errors import InputError
 
 KIND = "scann_search"
-_NAME = "scann.scann_ops.py.scann_ops_pybind"  # the part of the package that does without TensorFlow
 _SMALLEST = 1024  # fewer documents are scored by brute force: nothing could be learnt from them
 _TAIL = 4096  # as many added documents may be scored by brute force before ScaNN is built anew
 _ROW = 32  # documents that are scored by their codes in the time in which one is scored again, by its row
@@ -190,13 +189,13 @@ class ScannSearch:
         search._stored.split(built)
         search._searcher, search._tune_queries = None, None
         if (path / "scann").is_dir():
-            search._searcher = optional(_NAME, "ScaNN search").load_searcher(str(path / "scann"))
+            search._searcher = optional(SCANN, "ScaNN search").load_searcher(str(path / "scann"))
             search._searcher.set_num_threads(search._threads)
         return search
 
     def _build(self) -> None:
         """Makes ScaNN's part of `main`; the settings that were left open are those of as many documents."""
-        builder = optional(_NAME, "ScaNN search").builder
+        builder = optional(SCANN, "ScaNN search").builder
         vectors, wanted = self._stored.main, self._wanted
         n = len(vectors)
         leaves = min(wanted["leaves"] or min(round(2 * math.sqrt(n)), n // 50), n) or 1

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from gr_jax.dense.base import Found, optional
+from gr_jax.dense.base import SCANN, Found, optional
 from gr_jax.dense.gathering import best_of_entries
 from gr_jax.dense.tiles import Tiles
-
-_NAME = "scann.scann_ops.py.scann_ops_pybind"
 
 
 class ClusterScorers:
@@ -23,7 +21,7 @@ class ClusterScorers:
 
     def __init__(self, tiles: Tiles):
         self._tiles = tiles
-        self._scann = optional(_NAME, "Clustered search by ScaNN")
+        self._scann = optional(SCANN, "Clustered search by ScaNN")
         self._made: dict[int, Any] = {}
 
     @property
@@ -66,7 +64,7 @@ class ClusterScorers:
             if allowed.shape[1]:
                 keep &= np.take_along_axis(np.broadcast_to(allowed, (len(queries), len(live))), documents[entries], 1)
             scores = np.where(keep, scores, -np.inf)
-        return best_of_entries(self._tiles, entries, scores, k)
+        return best_of_entries(self._tiles, *_shortlist(entries, scores, k * self._tiles.multiplicity), k)
 
     def _score(self, cluster: int, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the cluster's documents inside it, and their scores; each [queries, size]."""
@@ -75,3 +73,15 @@ class ClusterScorers:
             rows = np.asarray(self._tiles.rows[first:last])
             self._made[cluster] = self._scann.builder(rows, len(rows), "dot_product").score_brute_force().build()
         return self._made[cluster].search_batched(np.ascontiguousarray(queries), int(last - first))
+
+
+def _shortlist(entries: np.ndarray, scores: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those that are among the `most` best of their row or equal the last of them; the others need not be sorted."""
+    if scores.shape[1] <= most:
+        return entries, scores
+    keep = scores >= np.partition(scores, -most, axis=1)[:, -most, None]
+    keep &= ~np.isneginf(scores)
+    order = np.argsort(~keep, axis=1, kind="stable")[:, : max(1, keep.sum(axis=1).max())]
+    kept = np.take_along_axis(keep, order, 1)
+    scores = np.where(kept, np.take_along_axis(scores, order, 1), -np.inf)
+    return np.take_along_axis(entries, order, 1), scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import pathlib
 
@@ -64,14 +65,15 @@ class Tiles:
         """The cluster of each entry."""
         return np.repeat(np.arange(self.num_clusters, dtype=np.int32), np.diff(self.offsets))
 
-    def means(self) -> Float[np.ndarray, "clusters d"]:
-        """The mean vector of each cluster, zeros where it is empty."""
+    @functools.cached_property
+    def sums(self) -> Float[np.ndarray, "clusters d"]:
+        """The sum of each cluster's vectors."""
         sizes = np.diff(self.offsets)
         sums = np.zeros((self.num_clusters, self.rows.shape[1]), np.float32)
         filled = sizes > 0
         if filled.any():
             sums[filled] = np.add.reduceat(self.rows, self.offsets[:-1][filled], axis=0)
-        return sums / np.maximum(sizes, 1)[:, None].astype(np.float32)
+        return sums
 
 
 def lay_out(

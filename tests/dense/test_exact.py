@@ -92,20 +92,27 @@ def test_a_long_tail_is_merged():
 
 
 @settings(max_examples=10)
-@given(seed=st.integers(0, 1000), steps=st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=5))
-def test_any_sequence_of_adds_and_removes_is_a_rebuild(seed, steps):
+@given(
+    seed=st.integers(0, 1000),
+    steps=st.lists(st.tuples(st.sampled_from(["add", "remove", "save"]), st.integers(0, 9)), max_size=6),
+)
+def test_any_sequence_of_adds_removes_and_saves_is_a_rebuild(tmp_path_factory, seed, steps):
     rng = np.random.default_rng(seed)
     vectors, queries, live = whole_numbers(rng, 20, 3, 2), whole_numbers(rng, 2, 3, 2), np.ones(20, bool)
     search = ExactSearch(vectors)
-    for adds, count in steps:
-        if adds:
+    for step, count in steps:
+        if step == "add":
             vectors = np.concatenate([vectors, whole_numbers(rng, count, 3, 2)])
             live = np.concatenate([live, np.ones(count, bool)])
             search.add(vectors[len(vectors) - count :])
-        else:
+        elif step == "remove":
             gone = rng.integers(0, len(vectors), count)
             search.remove(gone)
             live[gone] = False
+        else:
+            folder = tmp_path_factory.mktemp("exact") / "search"
+            search.save(folder)
+            search = ExactSearch.load(folder, mmap=count > 4)
     allowed = rng.random((2, len(vectors))) < 0.8
     expected = brute_force.search(queries, vectors, 8, allowed & live)
     assert_same(search.search(queries, 8, allowed=allowed), expected)

@@ -35,7 +35,11 @@ def test_auto_says_what_it_takes_and_why():
     ("installed", "name"), [({"scann", "numba"}, "scann"), ({"numba"}, "clustered"), (set(), "exact")]
 )
 def test_auto_falls_back_to_what_is_installed(monkeypatch, installed, name):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda package: package in installed or None)
+    def import_module(package):
+        if package.partition(".")[0] not in installed:
+            raise ImportError("an undefined symbol")
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
     chosen, why = registry._choose(10_000_000)
     assert chosen == name and ("ScaNN" in why)
 
@@ -49,6 +53,9 @@ def test_a_missing_package_is_named(monkeypatch):
         return real(name, *arguments, **named)
 
     monkeypatch.setattr(importlib, "import_module", lambda name: refuse(name))
+    with pytest.raises(InputError, match="numba is installed and cannot be imported: numba"):
+        ClusteredSearch(VECTORS, np.zeros(300, int), backend="numba")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="needs the package scann"):
         make_searcher("scann", np.ones((2000, 4), np.float32))
     with pytest.raises(InputError, match="needs the package numba"):
