@@ -35,7 +35,9 @@ DATA = [
     "tensorflow~=2.20.0",
     *TEXT,
 ]
-SEARCH = ["scann==1.4.2; platform_system == 'Linux'"]
+# ScaNN has wheels for these alone; search does without it. Its version is held, see TensorFlow above.
+SCANN = "scann==1.4.2; platform_system == 'Linux' and platform_machine == 'x86_64' and python_version < '3.14'"
+SEARCH = ["numba>=0.61", SCANN]
 EVAL = ["PyStemmer", "bm25s>=0.2.6", "ir-measures>=0.3.7", "matplotlib"]
 QUICKSTART = [*EVAL, *TEXT]
 # Suffix arrays, for FM-indexes.
