@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gr_jax.errors import InputError
-from gr_jax.interop.huggingface import load_bert
+from gr_jax.interop.huggingface import load_bert, load_bert_pooler
 from gr_jax.interop.safetensors import TensorFolder
 from gr_jax.models.cross_encoder import CrossEncoder, CrossEncoderConfig
 
@@ -43,10 +43,9 @@ def load_bert_cross_encoder(folder: str | os.PathLike, **changes: Any) -> tuple[
             "Name a model with one label.",
             file=folder,
         ) from error
-    for name in ("bert.pooler.dense", "pooler.dense"):
-        if f"{name}.weight" in tensors.names:
-            break
-    pooler = tensors.read(f"{name}.weight", (width, width)), tensors.read(f"{name}.bias", (width,))
-    params["pooler"] = {"kernel": np.ascontiguousarray(pooler[0].T), "bias": pooler[1]}
+    pooler = load_bert_pooler(folder, config)
+    if pooler is None:
+        raise InputError("there is no pooler under the classifier", "Copy the folder again whole.", file=folder)
+    params["pooler"] = pooler
     params["score"] = {"kernel": np.ascontiguousarray(kernel.T), "bias": bias}
     return CrossEncoder(CrossEncoderConfig(config, pooling="pooler", dropout_rate=config.dropout_rate)), params

@@ -94,6 +94,27 @@ def load_bert(folder: str | os.PathLike, **changes: Any) -> tuple[BertConfig, di
     return config, _read(TensorFolder(folder), bert_entries(config))
 
 
+def load_bert_pooler(folder: str | os.PathLike, config: BertConfig) -> dict | None:
+    """The layer over the first token's state that goes with `load_bert`, for pooling by "pooler".
+
+    Args:
+      folder: of `load_bert`.
+      config: what that returned.
+
+    Returns:
+      `kernel` and `bias`; None where the folder has no such layer.
+
+    Raises:
+      InputError: it is not readable, or of another shape.
+    """
+    tensors, width = TensorFolder(folder), config.emb_dim
+    for name in ("pooler.dense", "bert.pooler.dense"):
+        if f"{name}.weight" in tensors.names:
+            kernel = tensors.read(f"{name}.weight", (width, width))
+            return {"kernel": np.ascontiguousarray(kernel.T), "bias": tensors.read(f"{name}.bias", (width,))}
+    return None
+
+
 def save_bert(folder: str | os.PathLike, config: BertConfig, params: Any) -> None:
     """Writes a BERT folder, without a pooler, that `transformers.BertModel.from_pretrained` loads.
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
+from gr_jax.errors import InputError
 from gr_jax.models import layers
 from gr_jax.models.attention import MultiHeadAttention
 
@@ -98,6 +99,11 @@ class BertEncoder(nn.Module):
     ) -> Float[Array, "B S d"]:
         """Args: embedded tokens, who may see whom, positions (0, 1, … if absent), token types (0 if absent)."""
         if positions is None:
+            if embedded.shape[1] > self.config.max_positions:
+                raise InputError(
+                    f"a row of {embedded.shape[1]} tokens, and BERT has {self.config.max_positions} positions",
+                    "Cut texts shorter.",
+                )
             positions = jnp.arange(embedded.shape[1])[None]  # [1, S]
         if token_types is None:
             token_types = jnp.zeros((1, 1), jnp.int32)

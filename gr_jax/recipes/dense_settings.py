@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,17 @@ from gr_jax.errors import InputError
 from gr_jax.recipes.settings import Settings, at_least, check_heads, one_of
 
 # Where negatives come from, the hardest first: what one cannot give, those after it give. "model" is the encoder as
-# training finds it, "ance" the one that is being trained.
-NEGATIVES = ("ance", "model", "bm25", "cluster", "random")
+# training finds it, "ance" the one that is being trained, "file" is the user's own.
+NEGATIVES = ("file", "ance", "model", "bm25", "cluster", "random")
+
+
+def file_digest(file: str) -> str:
+    """16 hex digits of a file's bytes; InputError where it cannot be read."""
+    try:
+        with open(file, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", "Name a file that can be read.", file=file) from error
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -73,13 +83,15 @@ class Mining(Settings):
     Attributes:
       shares: kind → share of a query's negatives. "bm25": found by BM25; "model": found by the encoder before it is
         trained; "ance": found by the encoder that is being trained; "cluster": of the answer's own cluster of vectors;
-        "random". Where one has too few for a query, those after it in this order give more: ance, model, bm25, cluster,
-        random.
+        "random"; "file": named by `file`. Where one has too few for a query, those after it in this order give more:
+        file, ance, model, bm25, cluster, random.
       kept: negatives kept of each kind for a query, of which training draws some.
       skip: first ranks that bm25, model and ance pass over: near the top unjudged documents may well be answers.
       clusters: of documents; 0 makes one of 20 documents on average.
       refresh_every: steps after which "ance" negatives are mined again, while training goes on.
       seed: of the choice and the clusters.
+      file: of negatives of the train split's queries, see `training.negative_files`; what it holds is in the key. A
+        teacher's scores in it are not used here.
     """
 
     shares: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"bm25": 0.5, "model": 0.5})
@@ -88,6 +100,7 @@ class Mining(Settings):
     clusters: int = 0
     refresh_every: int = 0
     seed: int = 0
+    file: str = ""
 
     def __post_init__(self):
         unknown = sorted(set(self.shares) - set(NEGATIVES))
@@ -105,6 +118,24 @@ class Mining(Settings):
                 'Set both Mining.shares["ance"] and Mining.refresh_every, or neither.',
                 value=self.refresh_every,
             )
+
+        if ("file" in self.shares) != bool(self.file):
+            raise InputError(
+                'negatives of the kind "file" are read from a file, and no others are',
+                'Set both Mining.shares["file"] and Mining.file, or neither.',
+                value=self.file,
+            )
+
+    def as_config(self) -> dict[str, Any]:
+        """With the digest of the file instead of its name; without one, what the settings were before there were files.
+
+        Raises:
+          InputError: it cannot be read.
+        """
+        config = dataclasses.asdict(self)
+        if config.pop("file"):
+            config["file"] = file_digest(self.file)
+        return config
 
     @property
     def mined_before(self) -> tuple[str, ...]:

@@ -36,6 +36,9 @@ def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEn
         folder = documents.pretrained_folder(settings.encoder)
         load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
         stack, pretrained = load(folder, dropout_rate=settings.dropout)
+        if settings.pooling == "pooler" and isinstance(stack, models.BertConfig):
+            pooler = huggingface.load_bert_pooler(folder, stack)
+            pretrained |= {} if pooler is None else {"pooler": pooler}
     config = models.BiEncoderConfig(
         encoder=stack,
         shared=settings.shared,

@@ -19,6 +19,7 @@ from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.training import negatives as tables
 from gr_jax.training.features import Pair, PairFeatures
+from gr_jax.training.negative_files import negatives_from_file
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.token_store import Ragged, TokenStore, write_token_store
 
@@ -36,12 +37,14 @@ class TrainingQueries:
       documents: positions of the documents that answer each, the one that it is trained towards first; a query of the
         train split with several answers stands here once for each.
       held_out: ids of the train split's queries that are kept back.
+      ids: of each query; "" of a pseudo-query.
     """
 
     texts: Sequence[str]
     sources: Sequence[str]
     documents: Sequence[Sequence[int]]
     held_out: Sequence[str]
+    ids: Sequence[str]
 
 
 def training_queries(dataset: Dataset, made: MadeQueries, held_out: float, seed: int) -> TrainingQueries:
@@ -61,16 +64,17 @@ def training_queries(dataset: Dataset, made: MadeQueries, held_out: float, seed:
     }
     asked = np.unique([document for found in answers.values() for document in found])
     kept_back = set(np.random.default_rng(seed).choice(asked, int(held_out * len(asked)), replace=False).tolist())
-    rows: list[tuple[str, str, list[int]]] = []
+    rows: list[tuple[str, str, list[int], str]] = []
     withheld = []
     for query_id, found in answers.items():
         if not kept_back.isdisjoint(found):
             withheld.append(query_id)
             continue
         question = dataset.queries.text(query_id)
-        rows += [(question, "query", [first, *(d for d in found if d != first)]) for first in found]
-    rows += [(one, "pseudo", [int(document)]) for one, document in zip(made.texts, made.documents, strict=True)]
-    return TrainingQueries([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], withheld)
+        rows += [(question, "query", [first, *(d for d in found if d != first)], query_id) for first in found]
+    rows += [(one, "pseudo", [int(document)], "") for one, document in zip(made.texts, made.documents, strict=True)]
+    texts, sources, answered, ids = zip(*rows, strict=True) if rows else ((),) * 4
+    return TrainingQueries(texts, sources, answered, withheld, ids)
 
 
 def examples_stage(
@@ -147,7 +151,16 @@ def negatives_stage(
         dataset, asked = load_asked(place, training)
         queries, _ = load_pairs(place.inputs["pairs"])
         for kind in mining.mined_before:
-            if kind == "bm25":
+            if kind == "file":
+                table = negatives_from_file(
+                    mining.file,
+                    asked.ids,
+                    queries.targets,
+                    mining.kept,
+                    find_document=dataset.corpus.find,
+                    known_queries=frozenset(dataset.queries.ids),
+                )
+            elif kind == "bm25":
                 bm25 = load_bm25(place.inputs["bm25"], dataset)
                 table = mine(bm25, asked.texts, queries.targets, mining, "BM25's")
             elif kind == "model":
@@ -166,6 +179,8 @@ def negatives_stage(
 
     config: dict[str, Any] = {name: getattr(mining, name) for name in ("kept", "skip", "seed", "clusters")}
     config["kinds"] = list(mining.mined_before)
+    if mining.file:
+        config["file"] = mining.as_config()["file"]
     if "model" in mining.mined_before:
         config |= {"encoders": settings.as_config() | documents.encoder_config(settings.encoder), "init": training.seed}
     return Stage("negatives", config, tuple(inputs), make, shared=True)

@@ -136,6 +136,20 @@ def test_bert_with_a_head_and_with_the_oldest_names(older, bert_folder):
     assert_same(huggingface.load_bert(bert_folder)[1], plain)
 
 
+@pytest.mark.parametrize("prefix", ("", "bert."))
+def test_the_pooler_of_bert(prefix, bert_folder):
+    config, _ = huggingface.load_bert(bert_folder)
+    rewrite(bert_folder, lambda tensors: [tensors.pop(f"pooler.dense.{part}", None) for part in ("weight", "bias")])
+    assert huggingface.load_bert_pooler(bert_folder, config) is None
+    rng, width = np.random.default_rng(0), config.emb_dim
+    new = {"weight": rng.normal(size=(width, width)), "bias": rng.normal(size=width)}
+    new = {f"{prefix}pooler.dense.{name}": value.astype(np.float32) for name, value in new.items()}
+    rewrite(bert_folder, lambda tensors: tensors.update(new))
+    pooler = huggingface.load_bert_pooler(bert_folder, config)
+    np.testing.assert_array_equal(pooler["kernel"].T, new[f"{prefix}pooler.dense.weight"])
+    np.testing.assert_array_equal(pooler["bias"], new[f"{prefix}pooler.dense.bias"])
+
+
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 def test_half_precision_is_read_as_float32(dtype, bert_folder):
     import ml_dtypes

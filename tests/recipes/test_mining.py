@@ -1,0 +1,83 @@
+"""What training of encoders starts from: negatives from a file, and pretrained parameters."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from gr_jax import recipes
+from gr_jax.corpus import read_beir
+from gr_jax.errors import InputError
+from gr_jax.models import BertConfig
+from gr_jax.recipes import encoders, mining
+from gr_jax.training.negatives import Negatives
+from gr_jax.training.token_store import TokenStore
+from tests.models import random_folders
+from tests.recipes.test_dense import settings
+
+SHARES = {"file": 0.5, "random": 0.5}
+
+
+def run(beir, folder, file):
+    changes = {"mined": recipes.Mining(shares=SHARES, kept=4, file=str(file))}
+    recipes.dpr(beir, folder / "run", shared_dir=folder / "shared", until="negatives", **settings(**changes))
+    (found,) = (folder / "shared").glob("negatives-*")
+    (pairs,) = (folder / "shared").glob("pairs-*")
+    return found, TokenStore.load(pairs / "queries")
+
+
+def test_negatives_of_a_users_file(beir, tmp_path):
+    dataset = read_beir(beir)
+    train = dataset.split("train")
+    query_id, answers = next(iter(train.items()))
+    wrong = [doc_id for doc_id in dataset.corpus.doc_ids if doc_id not in answers][:3]
+    other = next(iter(dataset.split("test")))
+    file = tmp_path / "negatives.tsv"
+    named = [(query_id, doc_id) for doc_id in (*wrong, next(iter(answers)))]
+    file.write_text("".join(f"{query}\t{doc_id}\n" for query, doc_id in [*named, (other, wrong[0])]))
+    found, queries = run(beir, tmp_path, file)
+    table = Negatives.load(found / "file")
+    named = table.documents[(table.documents >= 0).any(axis=1)]
+    assert len(table) == len(queries) and 1 <= len(named) <= len(answers)
+    for row in named:
+        assert [dataset.corpus.doc_ids[document] for document in row if document >= 0] == wrong
+    mined = recipes.Mining(shares=SHARES, kept=4, file=str(file))
+    mixed = mining.mixed(mining.load_negatives(found, mined), mined)
+    assert (mixed.documents >= 0).all()  # random ones fill up
+    with open(file, "a") as stream:
+        stream.write("nobody d1\n")
+    with pytest.raises(InputError, match="no query has this id") as error:
+        run(beir, tmp_path / "again", file)
+    assert error.value.line == 6
+
+
+def test_what_the_file_holds_is_in_the_key(tmp_path):
+    files = [tmp_path / name for name in ("a", "b", "c.gz")]
+    for file, text in zip(files, ("q1 d1\n", "q1 d1\n", "q1 d2\n"), strict=True):
+        file.write_bytes(gzip.compress(text.encode()) if file.suffix else text.encode())
+    one, same, other = (recipes.Mining(shares=SHARES, file=str(file)).as_config() for file in files)
+    assert one == same != other
+    with pytest.raises(InputError, match="cannot be read"):
+        recipes.Mining(shares=SHARES, file=str(tmp_path / "nothing")).as_config()
+    for wrong in ({"shares": SHARES}, {"file": "a"}):
+        with pytest.raises(InputError, match='Mining.shares\\["file"\\]'):
+            recipes.Mining(**wrong)
+
+
+def test_every_tower_starts_from_what_is_pretrained_its_pooler_too(tmp_path):
+    folder = random_folders.write_bert(tmp_path / "bert")
+    pooler = {"weight": np.random.default_rng(0).normal(size=(32, 32)), "bias": np.arange(32.0)}
+    random_folders.write(
+        folder, random_folders.BERT,
+        {**random_folders.bert_tensors(random_folders.BERT),
+         **{f"pooler.dense.{name}": value.astype(np.float32) for name, value in pooler.items()}},
+    )  # fmt: skip
+    config, pretrained = encoders.make_encoders(
+        recipes.Encoders(encoder=str(folder), pooling="pooler", shared=False, projection=5), 101
+    )
+    assert isinstance(config.encoder, BertConfig)
+    params = encoders.initial_parameters(config, pretrained, 0)
+    for tower in ("query", "document"):
+        np.testing.assert_array_equal(params[tower]["pooler"]["kernel"], pooler["weight"].T.astype(np.float32))
+        np.testing.assert_array_equal(params[tower]["pooler"]["bias"], pooler["bias"])
+        assert params[tower]["projection"]["wo"]["kernel"].shape == (32, 5)
