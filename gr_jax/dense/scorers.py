@@ -1,8 +1,12 @@
 """Scoring the chosen clusters of each query by ScaNN: one brute-force scorer a cluster, which is asked for all of the
 cluster's documents at once for every query that has chosen it.
 
-ScaNN takes no clusters of others and no filters, so this is what can be had of it inside clusters: exact, but a call a
-cluster. The compiled loops of `kernels` have neither that cost nor the copy of the rows.
+ScaNN takes no clusters of others and no filters. What else could be had of it is to search the whole corpus and to drop
+the documents of other clusters, twice as many each time until there are enough. `benchmarks.dense_search` measures both
+(1M × 128, 5000 clusters, 100 answers). As fast as faiss' search_preassigned, about: with 10 clusters chosen, scorers .3
+times and over-fetching .2 times; with 100, scorers .3 times and over-fetching 1.1 times. But over-fetching is not exact
+(recall@100 of .995 and .993), and pays only where the nearest documents are in the chosen clusters: so scorers are the
+backend. The compiled loops of `kernels` are faster than either (1.3 and 1.9 times) and need no copy of the rows.
 """
 
 from __future__ import annotations
