@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import corpus_encoding, dense_peers, dense_quality, dense_search, doct5query, harness
+from benchmarks import (
+    corpus_encoding,
+    dense_peers,
+    dense_quality,
+    dense_search,
+    doct5query,
+    gathered_negatives,
+    harness,
+)
 
 PARTS = {
     "dense_search": dense_search,
     "dense_quality": dense_quality,
     "doct5query": doct5query,
     "corpus_encoding": corpus_encoding,
+    "gathered_negatives": gathered_negatives,
     "dense_peers": dense_peers,
 }
 
