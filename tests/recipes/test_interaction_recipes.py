@@ -53,7 +53,7 @@ def test_colbert(folder, shared, tmp_path):
         training=_training(4), shared_dir=shared, say=said.append, **COMMON,
     )  # fmt: skip
     assert searcher is not None and len(searcher.search("where is the red cat", 5)) == 5
-    assert searcher.retriever.vectors.vectors.dtype == np.int8
+    assert searcher.retriever.vectors.precision == "int8"
     values = json.loads((tmp_path / "run" / "results" / "metrics.json").read_text())
     assert set(values["test"]) == {"BM25", "ColBERT"}
     # What a first stage would change comes after training, and nothing else is made again.
