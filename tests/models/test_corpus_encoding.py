@@ -1,11 +1,9 @@
 """Shards, restarts, processes and devices: always the vectors that one call of the encoder gives."""
 
-import os
-import pathlib
+import contextlib
+import multiprocessing
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import jax
@@ -19,7 +17,6 @@ from gr_jax.models import encode_corpus, load_embeddings
 from gr_jax.models.sentence_encoder import plan_batches
 from tests.models import encoding_run
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 TEXTS = encoding_run.texts()
 SETTINGS = {"shard_size": encoding_run.SHARD, "batch_size": 2, "max_length": 32}
 NUM_SHARDS = -(-len(TEXTS) // encoding_run.SHARD)
@@ -131,28 +128,47 @@ def test_what_cannot_be_done_is_said(tmp_path, encoder):
         encode_corpus(encoder, TEXTS, tmp_path / "thesis", **SETTINGS)
 
 
-def start(folder, seconds):
-    command = [sys.executable, "-m", "tests.models.encoding_run", folder / "embeddings", folder / "log", str(seconds)]
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "JAX_PLATFORMS": "cpu"}
-    return subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True)
+@pytest.fixture(scope="module")
+def processes():
+    """New ones are forked from one that has imported everything and has not begun to compute."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.models.encoding_run"])
+    return context
+
+
+def start(processes, folder, seconds):
+    batches, theirs = processes.Pipe(duplex=False)
+    process = processes.Process(target=encoding_run.run, args=(folder, theirs, seconds))
+    process.start()
+    theirs.close()
+    return process, batches
+
+
+def finish(process, batches):
+    with contextlib.suppress(EOFError):
+        while True:
+            batches.recv()
+    process.join()
+    assert process.exitcode == 0
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
-def test_killed_at_random_moments(tmp_path, seed):
+def test_killed_at_random_moments(tmp_path, processes, seed):
     chosen, killed = random.Random(seed), 0
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
-    assert start(tmp_path / "whole", 0).wait() == 0
+    finish(*start(processes, tmp_path / "whole", 0))
     for _ in range(3):
-        process = start(tmp_path / "killed", 0.05)
-        for _ in range(chosen.randint(1, 12)):
-            process.stdout.readline()
+        process, batches = start(processes, tmp_path / "killed", 0.05)
+        with contextlib.suppress(EOFError):
+            for _ in range(chosen.randint(1, 12)):
+                batches.recv()
         time.sleep(chosen.uniform(0, 0.1))
-        process.send_signal(signal.SIGKILL)
-        process.stdout.close()
-        killed += process.wait() == -signal.SIGKILL
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
     assert killed
-    assert start(tmp_path / "killed", 0).wait() == 0
+    finish(*start(processes, tmp_path / "killed", 0))
 
     files = [tmp_path / name / "embeddings" / "vectors.npy" for name in ("whole", "killed")]
     assert files[0].read_bytes() == files[1].read_bytes()
