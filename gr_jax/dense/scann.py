@@ -86,6 +86,8 @@ class ScannSearch:
         keep = filters
         if not live.all():
             keep = live[None] if filters is None else filters & live
+        if not len(queries):
+            return nothing_found(0, k)
         border, tail = len(self._stored.main), self._stored.tail
         parts = [self._search_main(queries, k, None if keep is None else keep[:, :border])]
         if len(tail):
@@ -224,7 +226,10 @@ class ScannSearch:
         if self._searcher is None:
             return _brute_force(queries, vectors, keep, k, 0)
         if keep is None or keep.all():
-            return merge([self._fetch(queries, min(k, len(vectors)))], k)
+            found = self._fetch(queries, min(k, len(vectors)))
+            if (found[0] >= 0).all():
+                return merge([found], k)
+            keep = np.ones((1, len(vectors)), bool)  # the leaves of some query hold too few
         found = nothing_found(len(queries), k)
         counts = np.broadcast_to(keep.sum(axis=1), len(queries))
         few = (counts < max(_SMALLEST, 4 * k)) | (counts < len(vectors) // 50)

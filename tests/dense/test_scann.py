@@ -133,6 +133,15 @@ def test_any_sequence_is_brute_force_where_every_leaf_is_searched(tmp_path_facto
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
 
 
+def test_as_many_as_are_wanted_where_a_leaf_holds_few(data):
+    rng = np.random.default_rng(0)
+    centers = np.repeat(50 * np.eye(8, WIDTH, dtype=np.float32), [20] * 7 + [1860], axis=0)
+    search = ScannSearch(centers + rng.standard_normal(centers.shape, np.float32), leaves=8, searched=1)
+    positions, scores = search.search(50 * np.eye(7, WIDTH), 60)
+    assert (positions >= 0).all() and np.isfinite(scores).all()
+    assert search.search(np.zeros((0, WIDTH)), 60)[0].shape == (0, 60)
+
+
 def test_equal_added_documents_stand_by_position(data):
     search = ScannSearch(np.zeros((2, 3), np.float32))
     search.add(np.ones((3000, 3), np.float32))
