@@ -2,7 +2,7 @@
 
 MiniLM on questions of squad_dev's train split, each with its paragraph and one that BM25 ranks high, 64 queries in a
 batch: the loss over all 128 paragraphs and its gradient, on 8 simulated devices that hold 8 queries each and on one
-device. In a process of its own, which is told to simulate them. Without dropout, about a minute a row on 2 cores.
+device. In a process of its own, which is told to simulate them. Without dropout, half a minute a row on 2 cores.
 
 "without gathering" is what the same loss would be if every device knew its own paragraphs alone: so far apart that the
 row could not hold by accident.

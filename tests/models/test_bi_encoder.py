@@ -285,6 +285,24 @@ def test_settings_that_make_no_sense_are_refused(settings, match):
         BiEncoderConfig(encoder=BERT, **settings)
 
 
+@pytest.mark.parametrize("settings", ({"positive_weight": 0.0}, {"teacher_temperature": -1.0}))
+def test_losses_that_make_no_sense_are_refused(settings):
+    with pytest.raises(InputError, match=next(iter(settings))):
+        BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), **settings)
+
+
+def test_rows_longer_than_the_positions_are_refused():
+    module, params = full_model().module, parameters(full_model().module.config)
+
+    def shape(length):
+        tokens = np.ones((2, length), np.int32)
+        return jax.eval_shape(lambda: module.apply({"params": params}, tokens, method="encode_query")).shape
+
+    assert shape(16) == (2, 8)
+    with pytest.raises(InputError, match="17 tokens, and BERT has 16 positions"):
+        shape(17)
+
+
 def test_a_teacher_must_have_scored():
     batch = draw_batch()
     del batch["teacher_scores"]
