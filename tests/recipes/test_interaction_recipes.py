@@ -147,7 +147,7 @@ def test_special_tokens_are_none_that_texts_have():
 
 def test_multipliers_name_parameters_that_there_are():
     """A pretrained BERT's lower half stands still, what is new beside it moves faster."""
-    bert = BertConfig(vocab_size=30, emb_dim=8, num_heads=2, num_encoder_layers=4, mlp_dim=8, max_positions=9)
+    bert = BertConfig(vocab_size=30, emb_dim=8, num_heads=2, num_encoder_layers=4, mlp_dim=8, max_positions=32)
     tokens = np.ones((1, 4), np.int32)
     for module, faster in (
         (LateInteraction(LateInteractionConfig(bert, dimension=4, whole_text=True)), late_interaction._FASTER),
