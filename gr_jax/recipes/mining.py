@@ -73,8 +73,9 @@ def training_queries(dataset: Dataset, made: MadeQueries, held_out: float, seed:
         question = dataset.queries.text(query_id)
         rows += [(question, "query", [first, *(d for d in found if d != first)], query_id) for first in found]
     rows += [(one, "pseudo", [int(document)], "") for one, document in zip(made.texts, made.documents, strict=True)]
-    texts, sources, answered, ids = zip(*rows, strict=True) if rows else ((),) * 4
-    return TrainingQueries(texts, sources, answered, withheld, ids)
+    return TrainingQueries(
+        [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], withheld, [r[3] for r in rows]
+    )
 
 
 def examples_stage(
