@@ -30,7 +30,7 @@ ZERO_SHOT = {
     "wiki_intro_179k 10k": RecipeRun("dense", "wiki_intro_179k", "dpr", "zero_shot", "10k", flags=_UNTRAINED),
 }
 DPR = {data: RecipeRun("dense", data, "dpr") for data in ("squad_dev", "nq_boolq_dev")}
-PASSAGES = {data: RecipeRun("dense", data, "dpr_passages") for data in ("squad_dev", "nq_boolq_dev")}
+PASSAGES = {data: RecipeRun("dense", data, "dpr_passages", trained=run) for data, run in DPR.items()}
 CROSS_ENCODER = RecipeRun("dense", "nq_boolq_dev", "bm25_cross_encoder")
 # What MiniLM reaches as it is, in another's hands: Success@1, Success@10, RR@10; to be met within .01.
 REFERENCE = {
@@ -85,7 +85,7 @@ class System:
 
     def core_minutes(self) -> float:
         """Of the longest training, all cores together; after an interruption, those of the time that it took."""
-        trained = [run.trained() for run in self.runs]
+        trained = [run.training() for run in self.runs]
         return max(float(one.get("core_seconds", CORES * one["seconds"])) for one in trained) / 60
 
     def spread(self, split: str) -> float:
@@ -103,7 +103,7 @@ def reached(system: System, split: str) -> Values:
     values = dict(system.evaluate(split))
     if len(system.runs) > 1:
         values["spread"] = system.spread(split)
-    refreshes = [run.trained()["refreshes"] for run in system.runs if "refreshes" in run.trained()]
+    refreshes = [run.training()["refreshes"] for run in system.runs if "refreshes" in run.training()]
     if refreshes:
         values["refreshes"] = min(refreshes)
     return {**values, "core-minutes": system.core_minutes()} if system.name != "BM25" else values

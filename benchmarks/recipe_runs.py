@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ class RecipeRun:
       subset: of the documents, by name; "" takes all.
       budget: of `gin_configs/budgets/`; "" leaves the recipe's own.
       flags: gin bindings, over all of these.
+      trained: the run whose model this one's is, by the same settings; it is not trained again.
     """
 
     group: str
@@ -48,6 +50,7 @@ class RecipeRun:
     subset: str = ""
     budget: str = ""
     flags: tuple[str, ...] = ()
+    trained: RecipeRun | None = None
 
     @property
     def folder(self) -> pathlib.Path:
@@ -68,6 +71,10 @@ class RecipeRun:
         Raises:
           InputError: the process failed.
         """
+        if self.trained is not None:
+            self.trained.make()
+            if not (self.folder / "model").exists():
+                shutil.copytree(self.trained.folder / "model", self.folder / "model")
         folder = harness.data_folder(self.data)
         flags = [f"--gin_file={file}" for file in self.gin_files]
         flags += [f'--gin.MODEL_DIR="{self.folder}"', f'--gin.CORPUS="{folder}"']
@@ -95,7 +102,7 @@ class RecipeRun:
         run = Run.load(results / "runs" / f"{'_'.join(system.split())}.{split}.trec")
         return evaluate(run, Qrels.load(results / "qrels" / f"{split}.tsv"), MEASURES)
 
-    def trained(self) -> Mapping[str, Any]:
+    def training(self) -> Mapping[str, Any]:
         """What the model's folder says of its training, once it is made."""
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
 
