@@ -135,7 +135,7 @@ class EncoderDecoder(nn.Module):
                 query = encoders.mean_pool_segments(
                     encoded, encoder_tokens, encoder_segment_ids, decoder_segment_ids
                 )  # [B, T, e]
-            query = self._query_vector(query)
+            query = self._residual(query)
         return self._combine(features, query)
 
     def features(
@@ -159,6 +159,28 @@ class EncoderDecoder(nn.Module):
             deterministic=deterministic,
         )
 
+    def features_and_query(
+        self,
+        encoder_input_tokens: Int[Array, "B S"],
+        decoder_input_tokens: Int[Array, "B T"],
+        *,
+        pooling: str = "mean",
+        deterministic: bool = True,
+    ) -> tuple[Float[Array, "B T f"], Float[Array, "B e"]]:
+        """`features`, and `query_vector` of the same encoder states: one pass through the encoder for both (GDR)."""
+        encoded = self.encode(encoder_input_tokens, deterministic=deterministic)
+        features = self.decode_features(
+            encoded, encoder_input_tokens, decoder_input_tokens, deterministic=deterministic
+        )
+        return features, self.query_vector(encoded, encoder_input_tokens, pooling)
+
+    def query_vector(
+        self, encoded: Float[Array, "B S e"], encoder_tokens: Int[Array, "B S"], pooling: str = "mean"
+    ) -> Float[Array, "B e"]:
+        """One vector per query, float32, of any length. Pooling: "mean" over the tokens, or "cls", the first state."""
+        pooled = encoders.mean_pool(encoded, encoder_tokens) if pooling == "mean" else encoded[:, 0]
+        return pooled.astype(jnp.float32)
+
     def __call__(self, *args, **kwargs) -> Float[Array, "B T vocab"]:
         """Logits, float32; takes what `features` takes."""
         return self.features(*args, **kwargs).astype(jnp.float32) @ self.output_table().T
@@ -173,7 +195,7 @@ class EncoderDecoder(nn.Module):
         self, encoded: Float[Array, "B S e"], encoder_tokens: Int[Array, "B S"], beams: int, max_len: int
     ) -> DecoderCache:
         """A cache for `max_len` steps of `beams` hypotheses per query; cross-attention is computed here, once."""
-        query = self._query_vector(encoders.mean_pool(encoded, encoder_tokens)) if self.query_residual else None
+        query = self._residual(encoders.mean_pool(encoded, encoder_tokens)) if self.query_residual else None
         return DecoderCache(
             self_attention=t5.zero_cache(self.decoder_sizes, encoded.shape[0], max_len, beams),
             cross_attention=self.decoder.cross_cache(encoded),
@@ -208,7 +230,7 @@ class EncoderDecoder(nn.Module):
     def _embed_decoder(self, tokens):
         return self._decoder_embedder(tokens)
 
-    def _query_vector(self, pooled):
+    def _residual(self, pooled):
         return encoders.unit(pooled) * self.query_scale
 
     def _combine(self, features, query):

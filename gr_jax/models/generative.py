@@ -151,30 +151,9 @@ class EncoderDecoderModel:
           batch: T5X's features; packed where it has encoder_segment_ids.
           dropout_rng: None switches dropout off (and R-Drop with it).
         """
-        targets = batch["decoder_target_tokens"]
-        weights = batch.get("decoder_loss_weights")
-        weights = (targets != 0 if weights is None else weights).astype(jnp.float32)  # [batch, length]
-        if dropout_rng is None or self.rdrop == 0.0:
-            losses = self._token_losses(params, self._features(params, batch, dropout_rng), batch)
-            token_loss = losses.loss
-        else:
-            passes = [self._features(params, batch, rng) for rng in jax.random.split(dropout_rng)]
-            losses, others = (self._token_losses(params, features, batch) for features in passes)
-            apart = symmetric_kl(*(self._logits(params, features) for features in passes), allowed=self._allowed(batch))
-            token_loss = 0.5 * (losses.loss + others.loss) + self.rdrop * apart
-        loss, weight = jnp.sum(token_loss * weights), jnp.sum(weights)
-        correct = losses.correct * weights
-        metrics: dict[str, Any] = {
-            "loss": (loss, weight),
-            "nll": (-jnp.sum(losses.log_prob * weights), weight),
-            "z_loss": (jnp.sum(losses.z_loss * weights), weight),
-            "accuracy": (jnp.sum(correct), weight),
-            "weight_sum": weight,
-        }
-        positions = _positions(batch)
-        for level in range(len(self.levels or ())):
-            here = positions == level
-            metrics[f"accuracy/level_{level}"] = (jnp.sum(correct * here), jnp.sum(weights * here))
+        rngs = self._pass_rngs(dropout_rng)
+        metrics = self._metrics(params, [self._features(params, batch, rng) for rng in rngs], batch)
+        loss = metrics["loss"][0]
         return loss if self.loss_normalizing_factor is None else loss / self.loss_normalizing_factor, metrics
 
     @staticmethod
@@ -236,6 +215,38 @@ class EncoderDecoderModel:
         if return_all_decodes:
             return found.sequences[:, ::-1], {"scores": found.scores[:, ::-1]}
         return found.sequences[:, 0], {"scores": found.scores[:, 0]}
+
+    def _pass_rngs(self, dropout_rng: Array | None) -> Sequence[Array | None]:
+        """One key for each pass over a batch: two for R-Drop."""
+        if dropout_rng is None or self.rdrop == 0.0:
+            return (dropout_rng,)
+        return tuple(jax.random.split(dropout_rng))
+
+    def _metrics(self, params: Any, passes: Sequence[Float[Array, "batch length d"]], batch: Batch) -> dict[str, Any]:
+        """Metrics of a batch, of which "loss" is the loss, from its features: those of one pass or of two."""
+        targets = batch["decoder_target_tokens"]
+        weights = batch.get("decoder_loss_weights")
+        weights = (targets != 0 if weights is None else weights).astype(jnp.float32)  # [batch, length]
+        losses = self._token_losses(params, passes[0], batch)
+        token_loss = losses.loss
+        if len(passes) > 1:
+            others = self._token_losses(params, passes[1], batch)
+            apart = symmetric_kl(*(self._logits(params, features) for features in passes), allowed=self._allowed(batch))
+            token_loss = 0.5 * (losses.loss + others.loss) + self.rdrop * apart
+        loss, weight = jnp.sum(token_loss * weights), jnp.sum(weights)
+        correct = losses.correct * weights
+        metrics: dict[str, Any] = {
+            "loss": (loss, weight),
+            "nll": (-jnp.sum(losses.log_prob * weights), weight),
+            "z_loss": (jnp.sum(losses.z_loss * weights), weight),
+            "accuracy": (jnp.sum(correct), weight),
+            "weight_sum": weight,
+        }
+        positions = _positions(batch)
+        for level in range(len(self.levels or ())):
+            here = positions == level
+            metrics[f"accuracy/level_{level}"] = (jnp.sum(correct * here), jnp.sum(weights * here))
+        return metrics
 
     def _features(self, params: Any, batch: Batch, dropout_rng: Array | None) -> Float[Array, "batch length d"]:
         inputs: dict[str, Any] = _network_inputs(batch)

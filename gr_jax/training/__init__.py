@@ -19,6 +19,7 @@ _LAZY = {
     "write_token_store": "token_store",
     "make_batches": "batches",
     "ContrastiveBatches": "contrastive_batches",
+    "GDRBatches": "gdr_batches",
     "Negatives": "negatives",
     "RefreshedNegatives": "refreshed_negatives",
     "Schedule": "optimizers",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gr_jax.training.features import SOURCES as SOURCES
     from gr_jax.training.features import Pair as Pair
     from gr_jax.training.features import PairFeatures as PairFeatures
+    from gr_jax.training.gdr_batches import GDRBatches as GDRBatches
     from gr_jax.training.loop import EarlyStopping as EarlyStopping
     from gr_jax.training.loop import TrainResult as TrainResult
     from gr_jax.training.loop import train as train

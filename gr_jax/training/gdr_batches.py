@@ -1,0 +1,159 @@
+"""Batches for GDR: those of a bi-encoder, and what the decoder shall write: the cluster of every query's answer."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import gin
+import grain
+import numpy as np
+from jaxtyping import Float, Int32
+
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from gr_jax.training.contrastive_batches import ContrastiveBatches, scramble
+
+_LOOKED_AT = 1024  # rows of vectors that their fingerprint reads
+
+
+@gin.configurable(module="gr_jax.training", denylist=["batches", "clusters", "vectors"])
+class GDRBatches(grain.IterDataset):
+    """`ContrastiveBatches` with cluster identifiers (CIDs), and with document vectors where they are frozen.
+
+    Args:
+      batches: queries, their answers and their negatives. Where `vectors` are given, make them with
+        `document_tokens=False`.
+      clusters: a docid is a CID and stands for the documents of its cluster. Where a document is in several clusters,
+        one of them is drawn anew for every batch, from the seed of `batches` and the number of the batch.
+      vectors: of every document of the corpus, any float type, memory-mapped or not; None where documents are encoded
+        from their tokens.
+
+    Yields:
+      encoder_input_tokens int32[B, Lq]; decoder_input_tokens and decoder_target_tokens int32[B, T] and
+      decoder_loss_weights float32[B, T], of a CID of the answer (EOS included where CIDs end in it);
+      document_index int32[B·(1+n)]; document_vectors float32[B·(1+n), d] or document_tokens int32[B·(1+n), Ld];
+      relevant_index and negative_weights where `batches` yields them. Documents with equal tokens are one document
+      here, the first of them: it has their vector and their clusters.
+
+    Raises:
+      InputError: the parts are of different corpora, or the answer of a query is in no cluster.
+    """
+
+    def __init__(
+        self,
+        batches: ContrastiveBatches,
+        clusters: Docids,
+        vectors: Float[np.ndarray, "documents d"] | None = None,
+    ):
+        super().__init__()
+        count = len(batches.documents)
+        for name, found in (
+            ("clusters", clusters.num_documents),
+            ("vectors", count if vectors is None else len(vectors)),
+        ):
+            if found != count:
+                raise InputError(
+                    f"{name} of {found} documents, and there are {count}", "Make both from one corpus.", value=found
+                )
+        if vectors is None and not batches.document_tokens:
+            raise InputError("neither vectors nor tokens of documents", "Give vectors, or document_tokens=True.")
+        self.batches, self.clusters, self.vectors = batches, clusters, vectors
+        self.batch_size = batches.batch_size
+        self._targets = np.zeros((len(clusters), clusters.max_steps), np.int32)
+        self._targets[:, : clusters.tokens.shape[1]] = clusters.tokens
+        if clusters.eos_id is not None:
+            self._targets[np.arange(len(clusters)), clusters.lengths] = clusters.eos_id
+        self._check_answers()
+        self.settings = {
+            "batches": batches.settings,
+            "clusters": _fingerprint(clusters.tokens, clusters.offsets, clusters.documents),
+            "vectors": None if vectors is None else _fingerprint_of_some(vectors),
+        }
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the longest batch over all processes, as T5X's `get_initial_variables` wants them."""
+        shapes = dict(self.batches.input_shapes)
+        decoder = (self.batch_size, self._targets.shape[1])
+        own: dict[str, tuple[int, ...]] = {"encoder_input_tokens": shapes.pop("query_tokens")}
+        own |= {f"decoder_{name}": decoder for name in ("input_tokens", "target_tokens", "loss_weights")}
+        if self.vectors is not None:
+            own["document_vectors"] = (*shapes["document_index"], self.vectors.shape[1])
+            shapes.pop("document_tokens", None)
+        return own | shapes
+
+    def __iter__(self) -> grain.DatasetIterator:
+        return _Iterator(self)
+
+    def complete(self, step: int, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Batch number `step` of `batches`, with what is GDR's."""
+        batch = dict(batch)
+        index = batch["document_index"]
+        queries = batch.pop("query_tokens")
+        targets = self._draw(step, index.reshape(len(queries), -1)[:, 0])
+        found = {
+            "encoder_input_tokens": queries,
+            "decoder_input_tokens": np.pad(targets, ((0, 0), (1, 0)))[:, :-1],
+            "decoder_target_tokens": targets,
+            "decoder_loss_weights": (targets != 0).astype(np.float32),
+        }
+        if self.vectors is not None:
+            batch.pop("document_tokens", None)
+            rows = np.asarray(self.vectors[np.maximum(index, 0)], np.float32)  # [B·(1+n), d]
+            found["document_vectors"] = np.where(index[:, None] >= 0, rows, np.float32(0))
+        return found | batch
+
+    def _draw(self, step: int, answers: Int32[np.ndarray, " B"]) -> Int32[np.ndarray, "B T"]:
+        """Target tokens of one CID of each answer; zeros where the answer is −1."""
+        places = self.batches.local.start + np.arange(len(answers), dtype=np.int64)  # in the batch of all processes
+        numbers = scramble(step * self.batch_size + places, self.batches.seed)
+        targets = np.zeros((len(answers), self._targets.shape[1]), np.int32)
+        for i in np.flatnonzero(answers >= 0).tolist():
+            rows = self.clusters.rows_of(int(answers[i]))
+            targets[i] = self._targets[rows[int(numbers[i]) % len(rows)]]
+        return targets
+
+    def _check_answers(self) -> None:
+        clustered = np.zeros(self.clusters.num_documents, bool)
+        clustered[self.clusters.documents] = True
+        without = np.setdiff1d(self.batches.equal[self.batches.positive], np.flatnonzero(clustered))
+        if len(without):
+            raise InputError(
+                "the answer of a training query is in no cluster",
+                "Make clusters of all documents of the corpus.",
+                value=f"document {without[0]}",
+            )
+
+
+class _Iterator(grain.DatasetIterator):
+    """Goes along with the iterator inside, whose state is its own."""
+
+    def __init__(self, batches: GDRBatches):
+        super().__init__()
+        self._batches, self._inner = batches, iter(batches.batches)
+
+    def get_state(self) -> dict[str, Any]:
+        return self._inner.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._inner.set_state(state)
+
+    def __next__(self) -> dict[str, np.ndarray]:
+        step = self._inner.get_state()["step"]
+        return self._batches.complete(step, next(self._inner))
+
+
+def _fingerprint(*arrays: np.ndarray) -> str:
+    """16 hex digits of their content."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.shape} {array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _fingerprint_of_some(vectors: np.ndarray) -> str:
+    """Of the shape and of rows from all over: there may be more of them than can be read."""
+    rows = np.unique(np.linspace(0, len(vectors) - 1, _LOOKED_AT).astype(np.int64))
+    return _fingerprint(np.array(vectors.shape), np.asarray(vectors[rows]))

@@ -1,0 +1,139 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gr_jax.models import BertConfig, EncoderDecoder, GDRModel, T5Config, TextEncoder
+
+LEVELS = ((2, 4), (6, 5))
+BERT = BertConfig(vocab_size=40, emb_dim=12, num_heads=2, num_encoder_layers=1, mlp_dim=16, max_positions=16)
+T5 = T5Config(vocab_size=16, emb_dim=8, num_heads=2, head_dim=4, num_decoder_layers=1, mlp_dim=12)
+MODULE = EncoderDecoder(BERT, T5, share_embeddings=False, query_residual=True)
+BATCH, NEGATIVES, TEMPERATURE = 4, 2, 0.4
+
+
+@functools.cache
+def parameters(module=MODULE):
+    tokens = np.ones((1, 4), np.int32)
+    first = jax.jit(module.init)(jax.random.key(0), tokens, tokens)["params"]
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: np.asarray(leaf) + 0.2 * rng.normal(size=leaf.shape).astype(np.float32), first)
+
+
+def draw_tokens(random, rows, length=6):
+    tokens = random.integers(1, 40, (rows, length)).astype(np.int32)
+    return np.where(np.arange(length) < random.integers(2, length + 1, (rows, 1)), tokens, 0)
+
+
+def draw_batch(queries=BATCH, seed=0, weights=True):
+    """Some documents stand in it more than once; the last query is padding."""
+    random = np.random.default_rng(seed)
+    targets = np.stack([random.integers(start, start + size, queries) for start, size in LEVELS], axis=1)
+    targets[-1] = 0
+    index = random.integers(0, 9, (queries, 1 + NEGATIVES))
+    index[-1] = -1
+    batch = {
+        "encoder_input_tokens": draw_tokens(random, queries),
+        "decoder_input_tokens": np.pad(targets, ((0, 0), (1, 0)))[:, :-1].astype(np.int32),
+        "decoder_target_tokens": targets.astype(np.int32),
+        "decoder_loss_weights": (targets != 0).astype(np.float32),
+        "document_index": index.reshape(-1).astype(np.int32),
+        "document_vectors": random.normal(size=(index.size, 12)).astype(np.float32) * 0.3,
+        "relevant_index": random.integers(-1, 9, (queries, 2)).astype(np.int32),
+    }
+    if weights:
+        batch["negative_weights"] = random.random((queries, NEGATIVES)).astype(np.float32) + 0.5
+    return batch
+
+
+def model_of(**changes):
+    settings = {"levels": LEVELS, "normalize": "level", "temperature": TEMPERATURE, "alpha": 1.7, "intra_weight": 0.6}
+    return GDRModel(MODULE, **{**settings, **changes})
+
+
+def query_vectors(params, batch, pooling="mean"):
+    tokens = batch["encoder_input_tokens"]
+    encoder = {name: params[name] for name in ("token_embedder", "encoder")}
+    states = np.asarray(TextEncoder(BERT).apply({"params": encoder}, tokens), np.float64)
+    if pooling == "cls":
+        return states[:, 0]
+    counted = (tokens != 0)[..., None]
+    return (states * counted).sum(1) / counted.sum(1)
+
+
+def expected_cid(params, batch):
+    """(mean over tokens, share of right ones by level): cross-entropy over each level's block."""
+    logits = np.asarray(
+        MODULE.apply({"params": params}, batch["encoder_input_tokens"], batch["decoder_input_tokens"]), np.float64
+    )
+    terms, right = [], [[] for _ in LEVELS]
+    for row in range(len(logits) - 1):
+        for level, (start, size) in enumerate(LEVELS):
+            block = logits[row, level, start : start + size]
+            target = batch["decoder_target_tokens"][row, level] - start
+            terms.append(np.log(np.exp(block).sum()) - block[target])
+            right[level].append(block.argmax() == target)
+    return np.mean(terms), [np.mean(x) for x in right]
+
+
+def similarity(queries, documents, kind):
+    if kind == "cosine":
+        queries, documents = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, documents))
+    products = queries @ documents.T
+    return np.tanh(products) if kind == "tanh" else products
+
+
+def expected_intra(scores, batch, alpha):
+    """One number a query, by the formula of the spec, term by term: (loss, is the answer the best)."""
+    index, size = batch["document_index"], 1 + NEGATIVES
+    losses, best = [], []
+    for i in range(len(scores) - 1):
+        exp = np.exp(scores[i] / TEMPERATURE)
+        own, total, rivals = i * size, alpha * exp[i * size], []
+        for j in range(len(index)):
+            wrong = index[j] >= 0 and index[j] != index[own] and index[j] not in batch["relevant_index"][i]
+            if j == own or not wrong:
+                continue
+            mine = j // size == i
+            weight = batch["negative_weights"][i, j % size - 1] if mine and "negative_weights" in batch else alpha
+            total += (weight if mine else 1.0) * exp[j]
+            rivals.append(scores[i, j])
+        losses.append(-np.log(exp[own]) + np.log(total))
+        best.append(scores[i, own] >= max(rivals))
+    return np.array(losses), np.array(best)
+
+
+@pytest.mark.parametrize(
+    "kind, pooling, weights", (("tanh", "cls", False), ("cosine", "mean", True), ("dot", "mean", False))
+)
+def test_the_loss_is_the_formula(kind, pooling, weights):
+    params, batch = parameters(), draw_batch(weights=weights)
+    model = model_of(similarity=kind, pooling=pooling)
+    loss, metrics = jax.jit(model.loss_fn)(params, batch)
+    cid, right = expected_cid(params, batch)
+    scores = similarity(query_vectors(params, batch, pooling), batch["document_vectors"].astype(np.float64), kind)
+    intra, best = expected_intra(scores, batch, alpha=1.7)
+    found = model.summarize(metrics)
+    assert metrics["weight_sum"] == BATCH - 1
+    assert found["loss/cid"] == pytest.approx(cid, rel=1e-4)
+    assert found["loss/intra"] == pytest.approx(intra.mean(), rel=1e-3)
+    assert found["loss"] == pytest.approx(cid + 0.6 * intra.mean(), rel=1e-3)
+    assert float(loss) == pytest.approx(found["loss"] * (BATCH - 1), rel=1e-5)
+    assert found["accuracy/match"] == pytest.approx(best.mean())
+    for level, share in enumerate(right):
+        assert found[f"accuracy/level_{level}"] == pytest.approx(share)
+
+
+def test_both_parts_teach_the_encoder():
+    params, batch = parameters(), draw_batch()
+    both = jax.jit(jax.grad(lambda p, b: model_of().loss_fn(p, b)[0]))(params, batch)
+    cid = jax.jit(jax.grad(lambda p, b: model_of(intra_weight=0.0).loss_fn(p, b)[0]))(params, batch)
+
+    def size(tree):
+        return max(float(jnp.abs(x).max()) for x in jax.tree.leaves(tree))
+
+    intra = jax.tree.map(lambda a, b: a - b, both, cid)
+    assert size(cid["encoder"]) > 1e-3 and size(intra["encoder"]) > 1e-3
+    assert size(cid["decoder"]) > 1e-3 and size(intra["decoder"]) < 1e-6  # documents do not pass the decoder
