@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from gr_jax import storage
 from gr_jax.clustering import kmeans
@@ -105,6 +105,11 @@ class ClusteredSearch:
         return len(self._live)
 
     @property
+    def num_live(self) -> int:
+        """Documents that are not removed."""
+        return int(self._live.sum())
+
+    @property
     def num_clusters(self) -> int:
         """Clusters, empty ones included."""
         return self._main.num_clusters
@@ -137,6 +142,25 @@ class ClusteredSearch:
         order = np.lexsort((best, -np.take_along_axis(scores, best, 1)), axis=1)
         best = np.take_along_axis(best, order, 1)
         return np.where(sizes[best] > 0, best, -1).astype(np.int32)
+
+    def sizes(self) -> Int[np.ndarray, " clusters"]:
+        """How many documents each cluster has, without removed ones."""
+        live = [t.clusters()[self._live[t.documents]] for t in self._all_tiles()]
+        return np.sum([np.bincount(clusters, minlength=self.num_clusters) for clusters in live], axis=0)
+
+    def holding(self, allowed: Bool[np.ndarray, "rows documents"]) -> Bool[np.ndarray, "rows clusters"]:
+        """Which clusters have a document that is allowed and not removed."""
+        return np.any([t.holding(allowed & self._live) for t in self._all_tiles()], axis=0)
+
+    def contains(
+        self, documents: Int[np.ndarray, " k"], clusters: Int[np.ndarray, " chosen"]
+    ) -> Bool[np.ndarray, "chosen k"]:
+        """Which of the documents are in each of the clusters; none is in cluster −1, and document −1 is in none."""
+        found = np.zeros((len(clusters), len(documents)), bool)
+        for row in np.flatnonzero(clusters >= 0):
+            for tiles in self._all_tiles():
+                found[row] |= tiles.contains(documents, int(clusters[row]))
+        return found
 
     def search_clusters(
         self,

@@ -75,6 +75,21 @@ class Tiles:
             sums[filled] = np.add.reduceat(self.rows, self.offsets[:-1][filled], axis=0)
         return sums
 
+    def holding(self, keep: Bool[np.ndarray, "rows documents"]) -> Bool[np.ndarray, "rows clusters"]:
+        """Which clusters have an entry of a document that is kept."""
+        found = np.zeros((len(keep), self.num_clusters), bool)
+        filled = np.diff(self.offsets) > 0
+        if filled.any():
+            starts = self.offsets[:-1][filled]
+            found[:, filled] = np.logical_or.reduceat(keep[:, self.documents], starts, axis=1)
+        return found
+
+    def contains(self, documents: Int[np.ndarray, " k"], cluster: int) -> Bool[np.ndarray, " k"]:
+        """Which documents are in a cluster."""
+        inside = self.documents[self.offsets[cluster] : self.offsets[cluster + 1]]  # ascending
+        places = np.searchsorted(inside, documents)
+        return (places < len(inside)) & (np.append(inside, -1)[places] == documents)
+
 
 def lay_out(
     vectors: Float[np.ndarray, "n d"],

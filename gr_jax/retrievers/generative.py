@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,13 +19,12 @@ from gr_jax.constraints import Trie
 from gr_jax.decoding import Beams, beam_search
 from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.docids import Docids
-from gr_jax.errors import InputError, InputWarning
+from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
+from gr_jax.retrievers.query_reader import QueryReader
 
 KIND = "generative"
-# Lengths that queries are padded to; each is compiled once.
-QUERY_LENGTHS = (16, 32, 64, 128, 256, 512)
 
 
 class GenerativeRetriever:
@@ -80,7 +78,8 @@ class GenerativeRetriever:
         self.module, self.vocabulary, self.docids = module, vocabulary, docids
         self.params = jax.tree.map(jnp.asarray, params)
         self.transform, self.normalize, self.beams = transform, normalize, beams
-        self.max_query_length, self.batch_size = max_query_length, batch_size
+        self.max_query_length = max_query_length
+        self._reader = QueryReader(vocabulary, transform, max_query_length, batch_size)
         self.trie = Trie.from_docids(docids)
         self._most_documents = int(np.diff(docids.offsets).max())
         self._decoder = models.GenerativeDecoder(module, self.params, docids.levels, docids.eos_id)
@@ -113,12 +112,12 @@ class GenerativeRetriever:
           InputError: an empty query, or `k` is not positive.
         """
         check_question(queries, k)
-        tokens, lengths = self._encode(queries)
+        tokens, lengths = self._reader.read(queries)
         mask = checked_allowed(allowed, len(queries), self.docids.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
-        for rows in self._batches(lengths):
+        for rows in self._reader.batches(lengths):
             found, documents = self._decode(
                 tokens[rows], int(lengths[rows].max()), None if mask is None else mask[rows], k
             )
@@ -178,9 +177,9 @@ class GenerativeRetriever:
         Raises:
           InputError: an empty query.
         """
-        tokens, lengths = self._encode(queries)
+        tokens, lengths = self._reader.read(queries)
         kept: list[list[set[tuple[int, ...]]]] = [[] for _ in queries]
-        for rows in self._batches(lengths):
+        for rows in self._reader.batches(lengths):
             found, _ = self._decode(tokens[rows], int(lengths[rows].max()), None, self.beams, history=True)
             assert found.history is not None
             sequences, is_prefix = np.asarray(found.history.sequences()), found.history.valid.copy()
@@ -195,28 +194,6 @@ class GenerativeRetriever:
                     )
         return kept
 
-    def _encode(self, queries: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens and lengths of queries, which are none of them empty."""
-        for number, query in enumerate(queries):
-            if not query.strip():
-                raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
-        rewrite = text.TRANSFORMS[self.transform]
-        tokens, lengths = text.encode_texts(self.vocabulary, [rewrite(q) for q in queries], self.max_query_length)
-        if full := int(np.sum(lengths >= self.max_query_length)):
-            warnings.warn(
-                f"{full} of {len(queries)} queries fill the {self.max_query_length} tokens that are read; "
-                "what is longer was cut",
-                InputWarning,
-                stacklevel=3,
-            )
-        return tokens, lengths
-
-    def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Places of queries that are decoded together, as those of one length are."""
-        order = np.argsort(lengths, kind="stable")
-        for start in range(0, len(order), self.batch_size):
-            yield order[start : start + self.batch_size]
-
     def _decode(
         self,
         tokens: Int[np.ndarray, "rows length"],
@@ -226,15 +203,11 @@ class GenerativeRetriever:
         history: bool = False,
     ) -> tuple[Beams, Int[np.ndarray, "rows beam limit"]]:
         """Beams and their documents for some queries, padded to one of few shapes so that little is compiled."""
-        length = next((n for n in QUERY_LENGTHS if n >= longest), tokens.shape[1])
         rows = len(tokens)
-        padded_rows = self.batch_size if rows > 1 else 1
-        padded = np.zeros((padded_rows, length), np.int32)
-        padded[:rows, :longest] = tokens[:, :longest]
-        padded[rows:, 0] = padded[0, 0]  # a row of padding alone would have nothing to attend to
+        padded = self._reader.padded(tokens, longest)
         allowed = None
         if mask is not None:
-            allowed = jnp.asarray(np.concatenate([mask, np.ones((padded_rows - rows, mask.shape[1]), bool)]))
+            allowed = jnp.asarray(np.concatenate([mask, np.ones((len(padded) - rows, mask.shape[1]), bool)]))
         beams, documents = _search(
             self._decoder,
             self.trie,

@@ -1,0 +1,400 @@
+"""GDR (Yuan et al. 2024, arXiv 2401.10487): the decoder writes clusters, the query's vector matches inside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from gr_jax import models, storage, text
+from gr_jax.constraints import Trie
+from gr_jax.decoding.decoder import NORMALIZERS
+from gr_jax.dense import ClusteredSearch, load_searcher
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from gr_jax.models import network_folder
+from gr_jax.retrievers import gdr_decoding
+from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
+from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.retrievers.gdr_decoding import Decoded
+from gr_jax.retrievers.query_reader import QueryReader
+
+if TYPE_CHECKING:
+    from gr_jax.corpus import Corpus
+
+KIND = "gdr"
+SIMILARITIES = ("tanh", "cosine", "dot")
+POOLINGS = ("mean", "cls")
+_SETTINGS = (
+    "transform",
+    "beams",
+    "chosen",
+    "beta",
+    "similarity",
+    "pooling",
+    "normalize",
+    "length_penalty",
+    "max_query_length",
+)
+
+
+class GDRRetriever:
+    """An encoder-decoder that writes cluster identifiers, and a search inside the clusters it wrote.
+
+    score(q, d) = similarity(q·d) + beta · softmax over the beam of the score of d's cluster. A document of several
+    chosen clusters gets the best of its scores.
+
+    Args:
+      module, params: the network.
+      vocabulary: of the queries.
+      cids: the clusters' identifiers; row i is the name of cluster i. Which documents are in it the searcher knows.
+      searcher: over the documents' vectors, in these clusters.
+      document_encoder: what the documents' vectors were made with; needed to add documents.
+      transform: name of the text transform that the network was trained with.
+      beams: hypotheses kept. At least the widest level of the identifiers makes the choice of clusters exhaustive.
+      chosen: how many of the clusters in the beam are looked into, the best first; None: all.
+      beta: weight of the clusters' scores.
+      similarity: "tanh" of the inner product, "dot", or "cosine", for which documents' vectors have unit length.
+      pooling: "mean" or "cls": how the encoder's states become the query's vector.
+      normalize: clusters' scores are log-probabilities over the "vocabulary", the "level" or the "constraint".
+      length_penalty: of the beam search, see `decoding.beam_search`.
+      max_query_length: tokens read of a query; the rest is cut.
+      batch_size: queries decoded at a time.
+
+    Raises:
+      InputError: parts that do not fit together, or settings that are unknown.
+    """
+
+    def __init__(
+        self,
+        module: models.EncoderDecoder,
+        params: Any,
+        vocabulary: text.Vocabulary,
+        cids: Docids,
+        searcher: ClusteredSearch,
+        *,
+        document_encoder: DenseEncoder | None = None,
+        transform: str = "none",
+        beams: int = 100,
+        chosen: int | None = None,
+        beta: float = 1.0,
+        similarity: str = "tanh",
+        pooling: str = "mean",
+        normalize: str = "vocabulary",
+        length_penalty: float = 0.0,
+        max_query_length: int = 64,
+        batch_size: int = 32,
+    ):
+        _check_parts(module, vocabulary, cids, searcher, document_encoder)
+        _check_settings(cids, beams, chosen, beta, similarity, pooling, normalize)
+        self.module, self.vocabulary, self.searcher = module, vocabulary, searcher
+        self.document_encoder = document_encoder
+        self.cids = _names(cids)
+        self.transform, self.beams, self.chosen, self.beta = transform, beams, chosen, beta
+        self.similarity, self.pooling, self.normalize = similarity, pooling, normalize
+        self.length_penalty, self.max_query_length = length_penalty, max_query_length
+        self._reader = QueryReader(vocabulary, transform, max_query_length, batch_size)
+        self._set(jax.tree.map(jnp.asarray, params))
+        self._holding: np.ndarray | None = None
+        self._look_at_clusters()
+
+    def _set(self, params: Any) -> None:
+        self.params = params
+        self._decoder = models.GenerativeDecoder(self.module, params, self.cids.levels, self.cids.eos_id)
+
+    def _look_at_clusters(self) -> None:
+        """The trie of the clusters that have documents: others would take places in the beam."""
+        self._sizes = self.searcher.sizes()
+        holding = self._sizes > 0
+        if self._holding is not None and (holding == self._holding).all():
+            return
+        self._holding = holding
+        self._trie = Trie.from_docids(_rows(self.cids, np.flatnonzero(holding))) if holding.any() else None
+
+    def with_parameters(self, params: Any) -> GDRRetriever:
+        """The same retriever around other parameters, as evaluation during training needs it; nothing is rebuilt."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy._set(params)
+        return copy
+
+    @property
+    def num_documents(self) -> int:
+        """Documents of the corpus that it answers from, removed ones included."""
+        return self.searcher.num_documents
+
+    def retrieve(
+        self,
+        queries: Sequence[str],
+        k: int,
+        *,
+        allowed: Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"] | None = None,
+        explain: bool = False,
+    ) -> Ranking:
+        """See `Retriever.retrieve`. With `allowed` only clusters that hold allowed documents are written; scores do not
+        depend on it. Evidence is the cluster that the document was found in, and the similarity; they sum to the score.
+
+        Raises:
+          InputError: an empty query, or `k` is not positive.
+        """
+        check_question(queries, k)
+        mask = checked_allowed(allowed, len(queries), self.num_documents)
+        doc_index = np.full((len(queries), k), -1, np.int32)
+        score = np.full((len(queries), k), -np.inf, np.float32)
+        evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
+        depth = min(k, self.num_documents)
+        tokens, lengths = self._reader.read(queries)
+        for rows in self._reader.batches(lengths) if self._trie is not None else ():
+            its = None if mask is None else mask[rows]
+            decoded = self._decode(tokens[rows], int(lengths[rows].max()), its)
+            doc_index[rows, :depth], score[rows, :depth] = self.search(decoded, depth, allowed=its)
+            if explain:
+                for at, row in enumerate(rows):
+                    evidence[row] = self._evidence(decoded, at, doc_index[row], score[row])
+        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+
+    def decode(self, queries: Sequence[str]) -> Decoded:
+        """Vectors and clusters of queries, on the host; what `search` takes.
+
+        Raises:
+          InputError: an empty query; all documents were removed.
+        """
+        if self._trie is None:
+            raise InputError("there are no documents left to find", "Add some.")
+        tokens, lengths = self._reader.read(queries)
+        parts = [
+            (rows, self._decode(tokens[rows], int(lengths[rows].max()), None)) for rows in self._reader.batches(lengths)
+        ]
+        places = np.argsort(np.concatenate([rows for rows, _ in parts]))
+        return Decoded(*(np.concatenate(arrays)[places] for arrays in zip(*(part for _, part in parts), strict=True)))
+
+    def search(
+        self,
+        decoded: Decoded,
+        k: int,
+        *,
+        allowed: Bool[np.ndarray, "batch documents"] | None = None,
+        chosen: int | None = None,
+        beta: float | None = None,
+    ) -> tuple[Int[np.ndarray, "batch k"], Float[np.ndarray, "batch k"]]:
+        """The k best documents inside the chosen clusters, and their scores, on the host.
+
+        Args:
+          decoded: what `decode` gave.
+          k: how many.
+          allowed: which documents may be found.
+          chosen, beta: other settings than the retriever's own.
+        """
+        chosen = self.chosen if chosen is None else chosen
+        beta = self.beta if beta is None else beta
+        return self.searcher.search_clusters(
+            decoded.vectors,
+            decoded.clusters[:, :chosen],
+            k,
+            cluster_scores=beta * decoded.weights[:, :chosen],
+            similarity="tanh" if self.similarity == "tanh" else "dot",
+            allowed=allowed,
+        )
+
+    def share_scored(self, decoded: Decoded, chosen: int | None = None) -> Float[np.ndarray, " batch"]:
+        """For each query the share of the documents whose vectors are looked at; one that is in several of the chosen
+        clusters counts each time.
+
+        Args:
+          decoded: what `decode` gave.
+          chosen: another number of clusters than the retriever's own.
+        """
+        clusters = decoded.clusters[:, : self.chosen if chosen is None else chosen]
+        scored = np.where(clusters >= 0, self._sizes[clusters], 0).sum(axis=1)
+        return scored / max(self.searcher.num_live, 1)
+
+    def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> GDRRetriever:
+        """Adds and removes documents without training: an added one is encoded, and put into the cluster whose mean has
+        the largest inner product with its vector.
+
+        Args:
+          add: documents; they get the next positions, in their order.
+          remove: positions of documents that are no longer found. The other positions stay as they are.
+
+        Returns:
+          This retriever, changed.
+
+        Raises:
+          InputError: a position that no document has, or nothing to encode documents with; nothing is changed then.
+        """
+        added = None
+        if add is not None:
+            if self.document_encoder is None:
+                raise InputError("there is nothing to encode documents with", "Give the retriever a document_encoder.")
+            added = self.document_encoder.encode(add.contents, "document")
+        self.searcher.remove(np.asarray(remove, np.int64).reshape(-1))
+        if added is not None:
+            self.searcher.add(added)
+        self._look_at_clusters()
+        return self
+
+    def save(
+        self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = ""
+    ) -> None:
+        """Writes everything that answering needs as an artefact of kind "gdr"."""
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings["document_encoder"] = self.document_encoder is not None
+        with storage.write_folder(folder, KIND, corpus=corpus, meta={**(meta or {}), **settings}, gin=gin) as new:
+            network_folder.save_network(new, self.module, self.params)
+            self.cids.save(new / "cids")
+            self.vocabulary.save(new / "vocabulary")
+            self.searcher.save(new / "searcher")
+            if self.document_encoder is not None:
+                self.document_encoder.save(new / "document_encoder")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, *, verify: bool = True, backend: str = "auto") -> GDRRetriever:
+        """Reads what `save` wrote; vectors are memory-mapped.
+
+        Args:
+          folder: the artefact.
+          verify: check the checksums.
+          backend: of the search inside clusters, see `ClusteredSearch`.
+
+        Raises:
+          InputError: it is not such a folder, or was truncated or altered.
+        """
+        folder = pathlib.Path(folder)
+        meta = storage.read_folder(folder, KIND, verify=verify).meta
+        module, params = network_folder.load_network(folder)
+        encoder = DenseEncoder.load(folder / "document_encoder", verify=False) if meta["document_encoder"] else None
+        return cls(
+            module,
+            params,
+            text.load_vocabulary(folder / "vocabulary"),
+            Docids.load(folder / "cids"),
+            load_searcher(folder / "searcher", verify=False, backend=backend),
+            document_encoder=encoder,
+            **{name: meta[name] for name in _SETTINGS},
+        )
+
+    def _decode(self, tokens: Int[np.ndarray, "rows length"], longest: int, mask: np.ndarray | None) -> Decoded:
+        padded = self._reader.padded(tokens, longest)
+        holding = None
+        if mask is not None:
+            holding = np.ones((len(padded), len(self.cids)), bool)
+            holding[: len(tokens)] = self.searcher.holding(mask)
+        assert self._trie is not None
+        found = gdr_decoding.decode(
+            self._decoder,
+            self._trie,
+            padded,
+            holding,
+            beams=min(self.beams, len(self.cids)),
+            max_len=self.cids.max_steps,
+            normalize=self.normalize,
+            length_penalty=self.length_penalty,
+            pooling=self.pooling,
+            unit_vectors=self.similarity == "cosine",
+        )
+        return jax.tree.map(lambda leaf: leaf[: len(tokens)], jax.device_get(found))
+
+    def _evidence(
+        self, decoded: Decoded, at: int, documents: Int[np.ndarray, " k"], scores: Float[np.ndarray, " k"]
+    ) -> tuple[tuple[Evidence, ...], ...]:
+        """Of every document the best cluster that it was found in, and what is left of its score."""
+        documents, clusters = documents[documents >= 0], decoded.clusters[at, : self.chosen]
+        first = self.searcher.contains(documents, clusters).argmax(axis=0)  # clusters stand best first
+        reasons = []
+        for score, place in zip(scores.tolist(), first.tolist(), strict=False):
+            row, share = int(clusters[place]), self.beta * float(decoded.weights[at, place])
+            cid = Evidence("docid", self.cids.name(row), share, tuple(self.cids.sequence(row)))
+            reasons.append((cid, Evidence("similarity", "document", score - share)))
+        return tuple(reasons)
+
+
+def memberships(cids: Docids) -> Int[np.ndarray, "documents most"]:
+    """The clusters of each document, −1 where it is in fewer than others, as `ClusteredSearch` takes them."""
+    cluster = np.repeat(np.arange(len(cids)), np.diff(cids.offsets))
+    order = np.lexsort((cluster, cids.documents))
+    documents, cluster = cids.documents[order], cluster[order]
+    counts = np.bincount(documents, minlength=cids.num_documents)
+    place = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table = np.full((cids.num_documents, int(counts.max(initial=1))), -1, np.int32)
+    table[documents, place] = cluster
+    return table
+
+
+def _names(cids: Docids) -> Docids:
+    """Identifiers of clusters, without their documents."""
+    return _rows(cids, np.arange(len(cids)))
+
+
+def _rows(cids: Docids, rows: Int[np.ndarray, " rows"]) -> Docids:
+    """Some of the identifiers, each the name of one "document": the cluster of that number."""
+    return dataclasses.replace(
+        cids,
+        tokens=cids.tokens[rows],
+        lengths=cids.lengths[rows],
+        offsets=np.arange(len(rows) + 1, dtype=np.int64),
+        documents=rows.astype(np.int32),
+        num_documents=len(cids),
+        texts=None if cids.texts is None else [cids.texts[row] for row in rows],
+    )
+
+
+def _check_parts(
+    module: models.EncoderDecoder,
+    vocabulary: text.Vocabulary,
+    cids: Docids,
+    searcher: ClusteredSearch,
+    document_encoder: DenseEncoder | None,
+) -> None:
+    if module.vocab_size < cids.vocab_size:
+        raise InputError(
+            f"the decoder writes {module.vocab_size} tokens, the clusters' identifiers need {cids.vocab_size}",
+            "Use the identifiers that the network was trained on.",
+        )
+    words = module.encoder_config.vocab_size
+    if vocabulary.size > words:
+        raise InputError(
+            f"the vocabulary has {vocabulary.size} tokens, the encoder reads {words}",
+            "Use the vocabulary that the network was trained with.",
+        )
+    if searcher.num_clusters != len(cids):
+        raise InputError(
+            f"{len(cids)} identifiers for {searcher.num_clusters} clusters",
+            "Make the searcher with the clusters of these identifiers: ClusteredSearch(vectors, memberships(cids)).",
+        )
+    widths = {"the queries": module.encoder_config.emb_dim}
+    if document_encoder is not None:
+        widths["the document encoder"] = document_encoder.dimension
+    for whose, width in widths.items():
+        if width != searcher.width:
+            raise InputError(
+                f"vectors of {searcher.width} numbers, and those of {whose} have {width}",
+                "Use encoders of the same width, and the vectors that they gave.",
+            )
+
+
+def _check_settings(cids, beams, chosen, beta, similarity, pooling, normalize) -> None:
+    if normalize not in NORMALIZERS or (normalize == "level" and cids.levels is None):
+        raise InputError(
+            "scores of these identifiers cannot be normalised so",
+            f'Choose one of {", ".join(NORMALIZERS)}; "level" needs identifiers with levels.',
+            value=normalize,
+        )
+    if similarity not in SIMILARITIES or pooling not in POOLINGS:
+        raise InputError(
+            "unknown similarity or pooling",
+            f"Choose among {', '.join(SIMILARITIES)}; {', '.join(POOLINGS)}.",
+            value=(similarity, pooling),
+        )
+    if beams < 1 or (chosen is not None and chosen < 1):
+        raise InputError(
+            "at least one cluster must be looked into", "Give beams ≥ 1 and chosen ≥ 1.", value=(beams, chosen)
+        )
+    if not 0 <= beta < float("inf"):
+        raise InputError("beta weighs the clusters' scores", "Give a number of 0 or more.", value=beta)

@@ -1,0 +1,86 @@
+"""What a batch of queries becomes on the device: vectors, and the clusters that the decoder writes for them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax.constraints import Trie
+from gr_jax.decoding import Beams, beam_search
+from gr_jax.models import GenerativeDecoder
+from gr_jax.models import text_encoder as encoders
+
+
+class Decoded(NamedTuple):
+    """What was read of each query, and the clusters in its beam, best first.
+
+    Attributes:
+      vectors: float32[batch, d], of the queries.
+      clusters: int32[batch, beam]; −1 where there are fewer.
+      log_scores: float32[batch, beam], of the clusters' identifiers; −inf where there is none.
+      weights: float32[batch, beam], their softmax over the beam; 0 where there is none.
+    """
+
+    vectors: Float[Array, "batch d"]
+    clusters: Int[Array, "batch beam"]
+    log_scores: Float[Array, "batch beam"]
+    weights: Float[Array, "batch beam"]
+
+
+@functools.partial(
+    jax.jit, static_argnames=("beams", "max_len", "normalize", "length_penalty", "pooling", "unit_vectors")
+)
+def decode(
+    decoder: GenerativeDecoder,
+    trie: Trie,
+    tokens: Int[Array, "batch length"],
+    holding: Bool[Array, "batch clusters"] | None,
+    *,
+    beams: int,
+    max_len: int,
+    normalize: str,
+    length_penalty: float,
+    pooling: str,
+    unit_vectors: bool,
+) -> Decoded:
+    """One pass through the encoder, then a beam search over cluster identifiers.
+
+    Args:
+      decoder: the network.
+      trie: of the clusters; "document" i of it is cluster i.
+      tokens: of the queries.
+      holding: the clusters that may be found, those with a document that is allowed; None: all. What a cluster weighs
+        does not depend on it: it is measured against the beam that would be there without a filter. (But for
+        normalize="constraint", where the filter is part of what scores are normalised over.)
+      beams, max_len, normalize, length_penalty: of the beam search.
+      pooling: "mean" or "cls": how the encoder's states become the query's vector.
+      unit_vectors: scale it to length 1.
+    """
+    encoded = _apply(decoder, tokens, method="encode")
+    vectors = _apply(decoder, encoded, tokens, pooling, method="query_vector")
+    cache = _apply(decoder, encoded, tokens, beams, max_len, method="init_cache")
+
+    def search(constraint: Trie) -> Beams:
+        return beam_search(
+            decoder, cache, constraint, beams=beams, max_len=max_len, normalize=normalize, length_penalty=length_penalty
+        )
+
+    allowed = trie if holding is None else trie.restrict(holding)
+    found = search(allowed)
+    unfiltered = found if holding is None or normalize == "constraint" else search(trie)
+    total = jax.nn.logsumexp(unfiltered.scores, axis=1, keepdims=True)  # scores are −inf where not valid
+    clusters = allowed.documents(found.states, 1)[0][..., 0]  # --> [batch, beam]
+    return Decoded(
+        encoders.unit(vectors) if unit_vectors else vectors,
+        jnp.where(found.valid, clusters, -1),
+        jnp.where(found.valid, found.scores, -jnp.inf),
+        jnp.where(found.valid, jnp.exp(found.scores - total), 0.0),
+    )
+
+
+def _apply(decoder: GenerativeDecoder, *args: Any, method: str) -> Any:
+    return decoder.module.apply({"params": decoder.params}, *args, method=method)
