@@ -1,0 +1,178 @@
+"""The stage that clusters documents: what a decoder then writes are clusters (GDR)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gin
+import numpy as np
+from jaxtyping import Float
+
+from gr_jax import clustering, models, storage
+from gr_jax import docids as docids_lib
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from gr_jax.recipes.settings import Settings, at_least, one_of
+from gr_jax.recipes.stages import Stage, Workplace
+
+# What gin can set of each algorithm besides what `Clusters` says.
+ALGORITHMS = {
+    "hierarchical": (docids_lib.hierarchical_kmeans,),
+    "kmeans": (clustering.kmeans, docids_lib.hierarchical_kmeans),
+    "spherical": (clustering.kmeans, docids_lib.hierarchical_kmeans),
+    "balanced": (clustering.kmeans, clustering.balanced_kmeans, docids_lib.hierarchical_kmeans),
+    "agglomerative": (clustering.agglomerative, docids_lib.hierarchical_kmeans),
+}
+WIDEST = 32
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class Clusters(Settings):
+    """Clusters of documents, and their identifiers.
+
+    Attributes:
+      algorithm: "hierarchical" k-means, or flat clusters: "kmeans", "spherical" (k-means of directions), "balanced"
+        (k-means with clusters of one size), "agglomerative" (of a sample, the rest to the nearest mean). Flat clusters
+        are named by paths in a tree over their means.
+      budget: how many clusters, whatever the size of the corpus: what the model has to remember. With fewer documents
+        than that each is a cluster.
+      branching: children of a node of the tree; None: what gives so many leaves in the fewest levels of at most 32.
+      most_docids: clusters of a document at most. Beyond its own it is in those whose mean is nearly as near.
+      margin: nearly: at most 1 + margin times as far as the mean of its own.
+      tokens: "node" (every node of the tree has a token of its own) or "position" (a token per level and child number).
+      sample: documents that are clustered by "agglomerative".
+      seed: of the clustering.
+    """
+
+    algorithm: str = "hierarchical"
+    budget: int = 1000
+    branching: int | Sequence[int] | None = None
+    most_docids: int = 1
+    margin: float = 0.1
+    tokens: str = "node"
+    sample: int = 8192
+    seed: int = 0
+
+    def __post_init__(self):
+        one_of("Clusters.algorithm", self.algorithm, *ALGORITHMS)
+        one_of("Clusters.tokens", self.tokens, "position", "node")
+        at_least(2, budget=self.budget)
+        at_least(1, most_docids=self.most_docids)
+        if self.algorithm == "agglomerative":
+            at_least(self.budget, sample=self.sample)
+
+    def as_config(self) -> dict[str, Any]:
+        """What the algorithm reads, as JSON values, with what gin binds of its functions."""
+        config = dataclasses.asdict(self)
+        if self.algorithm != "agglomerative":
+            del config["sample"]
+        if self.most_docids == 1:
+            del config["margin"]
+        bound = {
+            f"{function.__module__}.{name}": value
+            for function in ALGORITHMS[self.algorithm]
+            for name, value in gin.get_bindings(function).items()
+        }
+        return config | bound
+
+    @property
+    def widths(self) -> int | Sequence[int]:
+        """The branching that is used."""
+        if self.branching is not None:
+            return self.branching
+        levels = 1
+        while WIDEST**levels < self.budget:
+            levels += 1
+        return _root(self.budget, levels)
+
+
+def _root(number: int, levels: int) -> int:
+    """The least width of so many levels that have `number` leaves, and at least 2."""
+    width = max(2, math.floor(number ** (1 / levels)) - 1)
+    while width**levels < number:
+        width += 1
+    return width
+
+
+def make_clusters(vectors: Float[np.ndarray, "n d"], settings: Clusters, *, progress: bool = False) -> Docids:
+    """Identifiers of clusters and the documents in them.
+
+    Args:
+      vectors: a row for each document.
+      settings: how.
+      progress: show a bar, where the algorithm has one.
+
+    Raises:
+      InputError: vectors that cannot be clustered, or settings that do not fit them.
+    """
+    shared: dict[str, Any] = {
+        "branching": settings.widths,
+        "most_docids": settings.most_docids,
+        "margin": settings.margin,
+        "tokens": settings.tokens,
+        "seed": settings.seed,
+    }
+    budget, seed = min(settings.budget, len(vectors)), settings.seed
+    if settings.algorithm == "hierarchical":
+        return docids_lib.hierarchical_kmeans(
+            vectors, leaf_capacity=1, leaf="share", clusters=budget, progress=progress, **shared
+        )
+    if settings.algorithm == "balanced":
+        found = clustering.balanced_kmeans(vectors, budget, seed=seed)
+    elif settings.algorithm == "agglomerative":
+        found = clustering.agglomerative(vectors, budget, max_points=settings.sample, seed=seed)
+    else:
+        metric = "cosine" if settings.algorithm == "spherical" else "euclidean"
+        found = clustering.kmeans(vectors, budget, metric=metric, seed=seed)
+        shared["metric"] = metric
+    return docids_lib.name_clusters(vectors, found.assignments, scheme=f"{settings.algorithm}_clusters", **shared)
+
+
+def clusters_stage(embeddings: Stage, settings: Clusters) -> Stage:
+    """Clusters of the documents, from the vectors of a stage `embeddings` or `vectors`; sizes are in the manifest.
+
+    Raises:
+      InputError: when it is run: documents have several vectors each.
+    """
+
+    def make(place: Workplace) -> None:
+        folder = place.inputs[embeddings.name]
+        owner = storage.load_array(folder / "owner.npy")
+        if (owner != np.arange(len(owner))).any():
+            raise InputError(
+                "clusters are of documents, and some of these have several vectors",
+                'Set Search.most_sentences = 0, or Vectors.passages = "document".',
+                file=folder,
+            )
+        if embeddings.name == "embeddings":
+            vectors = models.load_embeddings(folder / "embeddings")
+        else:
+            vectors = storage.load_array(folder / "vectors.npy", mmap=True)
+        cids = make_clusters(np.asarray(vectors), settings, progress=True)
+        cids.save(place.folder / "cids")
+        place.meta.update(sizes(cids))
+
+    return Stage("clusters", settings.as_config(), (embeddings,), make, shared=True)
+
+
+def load_clusters(folder) -> Docids:
+    """The clusters' identifiers and documents, of a finished clusters stage."""
+    return Docids.load(folder / "cids")
+
+
+def sizes(cids: Docids) -> dict[str, Any]:
+    """How many clusters there are, and how large they are."""
+    counts = np.diff(cids.offsets)
+    return {
+        "clusters": len(cids),
+        "documents": cids.num_documents,
+        "clusters_per_document": len(cids.documents) / cids.num_documents,
+        "depth": [int(cids.lengths.min()), int(cids.lengths.max())],
+        "tokens": cids.vocab_size,
+        "sizes": {f"{q:g}": float(size) for q, size in zip(QUANTILES, np.quantile(counts, QUANTILES), strict=True)},
+    }

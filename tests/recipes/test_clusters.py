@@ -1,0 +1,128 @@
+"""The stage of clusters: every algorithm gives identifiers of so many clusters, with every document in its own."""
+
+import numpy as np
+import pytest
+
+from gr_jax import clustering, docids, storage
+from gr_jax.errors import InputError
+from gr_jax.recipes import Clusters
+from gr_jax.recipes.clusters import ALGORITHMS, clusters_stage, load_clusters, make_clusters, sizes
+from gr_jax.recipes.stages import Runner, Stage
+
+VECTORS = np.random.default_rng(0).normal(size=(90, 6)).astype(np.float32)
+
+
+def partition(cids) -> set[frozenset[int]]:
+    return {frozenset(cids.documents_of(row).tolist()) for row in range(len(cids))}
+
+
+@pytest.mark.parametrize("tokens", ["node", "position"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_document_is_in_one_of_the_clusters(algorithm, tokens):
+    settings = Clusters(algorithm=algorithm, budget=12, tokens=tokens, sample=90)
+    cids = make_clusters(VECTORS, settings)
+    assert len(cids) == 12 and sorted(cids.documents.tolist()) == list(range(90))
+    assert cids.levels is not None and cids.eos_id is None
+    cids.check()
+
+
+def test_clusters_are_those_of_the_algorithm():
+    expected = {
+        "kmeans": clustering.kmeans(VECTORS, 12),
+        "spherical": clustering.kmeans(VECTORS, 12, metric="cosine"),
+        "balanced": clustering.balanced_kmeans(VECTORS, 12),
+        "agglomerative": clustering.agglomerative(VECTORS, 12),
+    }
+    for algorithm, found in expected.items():
+        cids = make_clusters(VECTORS, Clusters(algorithm=algorithm, budget=12))
+        groups = {frozenset(np.flatnonzero(found.assignments == c).tolist()) for c in range(12)}
+        assert partition(cids) == groups, algorithm
+    tree = docids.hierarchical_kmeans(VECTORS, branching=12, leaf_capacity=1, leaf="share", clusters=12)
+    assert partition(make_clusters(VECTORS, Clusters(budget=12))) == partition(tree)
+
+
+@pytest.mark.parametrize("algorithm", ["hierarchical", "kmeans"])
+def test_documents_at_a_border_are_in_several(algorithm):
+    once, more = (
+        make_clusters(VECTORS, Clusters(algorithm=algorithm, budget=12, most_docids=most, margin=0.3))
+        for most in (1, 3)
+    )
+    assert len(more) == len(once) and len(more.documents) > 100
+    counts = np.bincount(more.documents, minlength=90)
+    assert counts.min() == 1 and counts.max() <= 3
+    rows_of = {tuple(once.sequence(row)): set(once.documents_of(row).tolist()) for row in range(12)}
+    for row in range(12):
+        assert rows_of[tuple(more.sequence(row))] <= set(more.documents_of(row).tolist())
+
+
+def test_names_are_paths_of_neighbours():
+    """Flat clusters whose means lie together begin alike."""
+    corners = np.repeat(np.eye(3, dtype=np.float32) * 50, 4, axis=0)  # 3 corners of 4 clusters each
+    where = np.arange(120) % 12
+    vectors = corners[where] + np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)[where]
+    cids = docids.name_clusters(vectors, where, branching=[3, 4], tokens="node")
+    first = {document: cids.tokens[row, 0] for row in range(12) for document in cids.documents_of(row).tolist()}
+    assert cids.tokens.shape[1] == 2
+    assert len({(first[d], d % 12 // 4) for d in range(120)}) == 3
+
+
+def test_the_budget_is_of_leaves_however_large_the_corpus():
+    for count in (40, 90):
+        cids = make_clusters(VECTORS[:count], Clusters(budget=30, branching=4))
+        assert len(cids) == 30
+    assert len(make_clusters(VECTORS[:20], Clusters(budget=30))) == 20
+    widths = {2: 2, 32: 32, 33: 6, 1000: 32, 1024: 32, 1025: 11, 5000: 18, 10000: 22}
+    assert {budget: Clusters(budget=budget).widths for budget in widths} == widths
+
+
+def test_the_key_holds_what_the_algorithm_reads():
+    def key(**settings):
+        return clusters_stage(Stage("embeddings", {}, (), lambda place: None), Clusters(**settings)).key
+
+    assert key() == key(sample=5000) == key(margin=0.5)
+    assert (
+        len({key(), key(budget=900), key(algorithm="kmeans"), key(most_docids=2), key(most_docids=2, margin=0.2)}) == 5
+    )
+    assert key(algorithm="agglomerative") != key(algorithm="agglomerative", sample=5000)
+
+
+@pytest.mark.parametrize("name", ["embeddings", "vectors"])
+def test_the_stage(name, tmp_path):
+    owner = np.arange(90, dtype=np.int32)
+
+    def make(place):
+        np.save(place.folder / "owner.npy", owner)
+        if name == "vectors":
+            np.save(place.folder / "vectors.npy", VECTORS)
+        else:
+            with storage.write_folder(place.folder / "embeddings", "embeddings") as folder:
+                np.save(folder / "vectors.npy", VECTORS)
+
+    made = Stage(name, {}, (), make)
+    stage = clusters_stage(made, Clusters(budget=12))
+    runner = Runner(tmp_path / "run", say=lambda line: None)
+    cids = load_clusters(runner.run([made, stage])["clusters"])
+    assert partition(cids) == partition(make_clusters(VECTORS, Clusters(budget=12)))
+    meta = storage.read_folder(runner.folder(stage), "clusters").meta
+    assert meta["clusters"] == 12 and meta["documents"] == 90 and meta["clusters_per_document"] == 1
+    counts = np.diff(cids.offsets)
+    assert meta["sizes"]["0"] == counts.min() and meta["sizes"]["0.5"] == np.median(counts)
+    assert meta["sizes"]["1"] == counts.max() and sizes(cids)["sizes"] == meta["sizes"]
+
+
+def test_passages_are_refused(tmp_path):
+    def make(place):
+        np.save(place.folder / "owner.npy", np.array([0, 0, 1], np.int32))
+
+    made = Stage("embeddings", {}, (), make)
+    with pytest.raises(InputError, match="several vectors"):
+        Runner(tmp_path / "run", say=lambda line: None).run([made, clusters_stage(made, Clusters())])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"algorithm": "dbscan"}, {"budget": 1}, {"most_docids": 0}, {"tokens": "word"},
+                 {"algorithm": "agglomerative", "sample": 10}],
+)  # fmt: skip
+def test_refused(settings):
+    with pytest.raises(InputError):
+        Clusters(**settings)
