@@ -12,7 +12,7 @@ from jaxtyping import Float, Int32
 
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
-from gr_jax.training.contrastive_batches import ContrastiveBatches, scramble
+from gr_jax.training.contrastive_batches import ContrastiveBatches
 
 _LOOKED_AT = 1024  # rows of vectors that their fingerprint reads
 
@@ -106,12 +106,12 @@ class GDRBatches(grain.IterDataset):
 
     def _draw(self, step: int, answers: Int32[np.ndarray, " B"]) -> Int32[np.ndarray, "B T"]:
         """Target tokens of one CID of each answer; zeros where the answer is −1."""
-        places = self.batches.local.start + np.arange(len(answers), dtype=np.int64)  # in the batch of all processes
-        numbers = scramble(step * self.batch_size + places, self.batches.seed)
+        # For all processes, each of which takes its own; the 2 keeps apart from what ContrastiveBatches draws.
+        draws = np.random.default_rng([self.batches.seed, step, 2]).random(self.batch_size)[self.batches.local]
         targets = np.zeros((len(answers), self._targets.shape[1]), np.int32)
         for i in np.flatnonzero(answers >= 0).tolist():
             rows = self.clusters.rows_of(int(answers[i]))
-            targets[i] = self._targets[rows[int(numbers[i]) % len(rows)]]
+            targets[i] = self._targets[rows[int(draws[i] * len(rows))]]
         return targets
 
     def _check_answers(self) -> None:

@@ -4,8 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
-from gr_jax.models import BertConfig, EncoderDecoder, GDRModel, T5Config, TextEncoder
+from gr_jax.errors import InputError
+from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, GDRModel, T5Config, TextEncoder
+from gr_jax.training import make_mesh
+from gr_jax.training.partitioning import LOGICAL_AXIS_RULES, batch_sharding, on_mesh
 
 LEVELS = ((2, 4), (6, 5))
 BERT = BertConfig(vocab_size=40, emb_dim=12, num_heads=2, num_encoder_layers=1, mlp_dim=16, max_positions=16)
@@ -137,3 +141,92 @@ def test_both_parts_teach_the_encoder():
     intra = jax.tree.map(lambda a, b: a - b, both, cid)
     assert size(cid["encoder"]) > 1e-3 and size(intra["encoder"]) > 1e-3
     assert size(cid["decoder"]) > 1e-3 and size(intra["decoder"]) < 1e-6  # documents do not pass the decoder
+
+
+def test_two_dropout_passes_agree_and_share_the_loss():
+    """R-Drop: the loss is the mean of both passes' losses, documents included, plus what their CIDs disagree on."""
+    params, batch, key = parameters(), draw_batch(), jax.random.key(3)
+    half, whole = (float(jax.jit(model_of(rdrop=r).loss_fn)(params, batch, key)[0]) for r in (0.5, 1.0))
+    plain = jax.jit(model_of(rdrop=0.0).loss_fn)
+    passes = [float(plain(params, batch, one)[0]) for one in jax.random.split(key)]
+    disagreement = 2 * (whole - half)
+    assert disagreement > 1e-3 and abs(passes[0] - passes[1]) > 1e-3
+    assert whole == pytest.approx(np.mean(passes) + disagreement, rel=1e-4)
+
+
+TOWER = BiEncoderConfig(encoder=BERT, pooling="cls").tower("document")
+
+
+@functools.cache
+def both_parameters():
+    model = model_of(document=TOWER)
+    shapes = {"encoder_input_tokens": (2, 6), "decoder_input_tokens": (2, 2)}
+    made = jax.jit(lambda key: model.get_initial_variables(key, shapes))(jax.random.key(1))
+    assert set(made["params_axes"]["document"]) == set(made["params"]["document"]) == {"token_embedder", "encoder"}
+    return {**parameters(), "document": jax.device_get(made["params"]["document"])}
+
+
+def tokens_batch(queries=BATCH):
+    batch = draw_batch(queries)
+    del batch["document_vectors"]
+    return batch | {"document_tokens": draw_tokens(np.random.default_rng(7), queries * (1 + NEGATIVES))}
+
+
+def test_stage_two_encodes_the_documents_and_teaches_their_encoder():
+    params, batch = both_parameters(), tokens_batch()
+    vectors = TOWER.apply({"params": params["document"]}, batch["document_tokens"])
+    frozen = model_of(similarity="cosine").loss_fn(parameters(), batch | {"document_vectors": np.asarray(vectors)})
+    model = model_of(similarity="cosine", document=TOWER, chunks=2)
+    (loss, metrics), gradient = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch)
+    assert float(loss) == pytest.approx(float(frozen[0]), rel=1e-5)
+    assert model.summarize(metrics)["loss/intra"] == pytest.approx(model.summarize(frozen[1])["loss/intra"], rel=1e-5)
+    for name in ("document", "encoder", "decoder"):
+        assert max(float(jnp.abs(x).max()) for x in jax.tree.leaves(gradient[name])) > 1e-3
+    assert "document" not in model.decoder(params).params
+
+
+def test_eight_devices_give_the_loss_and_gradient_of_one():
+    """With dropout, R-Drop and documents encoded; the negatives of a query are those of all devices."""
+    assert jax.device_count() == 8
+    model, batch, found = model_of(document=TOWER), tokens_batch(8), []
+    for devices in (1, 8):
+        mesh = make_mesh(devices)
+        with on_mesh(mesh, LOGICAL_AXIS_RULES):
+            placed = jax.device_put(batch, batch_sharding(mesh))
+            params = jax.device_put(both_parameters(), NamedSharding(mesh, PartitionSpec()))
+            loss = jax.jit(jax.value_and_grad(lambda p, b: model.loss_fn(p, b, jax.random.key(5))[0]))
+            found.append(jax.device_get(loss(params, placed)))
+    (loss, gradient), (other_loss, other_gradient) = found
+    assert other_loss == pytest.approx(loss, rel=1e-5)
+    scale = max(np.abs(x).max() for x in jax.tree.leaves(gradient))
+    for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(other_gradient), strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize(
+    "settings, match",
+    (
+        ({"similarity": "l2"}, "similarity"),
+        ({"pooling": "pooler"}, "pooling"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"intra_weight": -0.1}, "intra_weight"),
+        ({"document": BiEncoderConfig(encoder=BERT, projection=5).tower("document")}, "5 wide"),
+    ),
+)
+def test_settings_that_make_no_sense_are_refused(settings, match):
+    with pytest.raises(InputError, match=match):
+        model_of(**settings)
+
+
+def test_batches_that_do_not_fit_are_refused():
+    params, batch = parameters(), draw_batch()
+
+    def check(model, batch, match):
+        with pytest.raises(InputError, match=match):
+            jax.eval_shape(model.loss_fn, both_parameters(), batch)
+
+    check(model_of(), tokens_batch(), "without document_vectors")
+    check(model_of(document=TOWER), batch, "without document_tokens")
+    check(model_of(), batch | {"document_vectors": np.zeros((12, 5), np.float32)}, "5 wide")
+    jax.eval_shape(model_of(intra_weight=0.0).loss_fn, params, tokens_batch())  # then no document is looked at
