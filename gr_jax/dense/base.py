@@ -14,6 +14,7 @@ from gr_jax.errors import InputError
 
 Found = tuple[Int[np.ndarray, "batch k"], Float[np.ndarray, "batch k"]]
 SCANN = "scann.scann_ops.py.scann_ops_pybind"  # the part of the package that does without TensorFlow
+MOST_CLUSTERS = 1 << 24
 Allowed = Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"]
 
 
@@ -139,6 +140,67 @@ def check_positions(positions: Any, documents: int) -> Int[np.ndarray, " n"]:
             "no such document", f"Give whole numbers from 0 to {documents - 1}.", value=positions.tolist()[:8]
         )
     return positions.astype(np.int64)
+
+
+def check_clusters(clusters: Any, documents: int, num_clusters: int | None) -> Int[np.ndarray, "n m"]:
+    """The clusters of documents as a matrix.
+
+    Raises:
+      InputError: another number of rows than documents, no such cluster, a document that is in one twice.
+    """
+    clusters = np.asarray(clusters)
+    if clusters.ndim not in (1, 2) or len(clusters) != documents or not np.issubdtype(clusters.dtype, np.integer):
+        raise InputError(
+            "the clusters do not fit the vectors",
+            f"Give int[{documents}] or int[{documents}, m].",
+            value=clusters.shape,
+        )
+    clusters = (clusters[:, None] if clusters.ndim == 1 else clusters).astype(np.int64)
+    if clusters.size and (clusters.min() < -1 or clusters.max() >= (num_clusters or MOST_CLUSTERS)):
+        raise InputError(
+            "no such cluster",
+            f"Give numbers from 0 to {(num_clusters or MOST_CLUSTERS) - 1}, or -1 for none.",
+            value=int(clusters.max()),
+        )
+    ordered = np.sort(clusters, axis=1)
+    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+        raise InputError("a document is in one cluster twice", "Name each cluster once, and fill up with -1.")
+    return clusters
+
+
+def check_chosen(
+    clusters: Any, scores: Any, batch: int, num_clusters: int
+) -> tuple[Int[np.ndarray, "batch chosen"], Float[np.ndarray, "batch chosen"]]:
+    """The clusters that queries have chosen, and what each adds to scores ([batch, 0] where nothing is added).
+
+    Raises:
+      InputError: shapes that do not fit, no such cluster, one that is chosen twice, values that are not finite.
+    """
+    clusters = np.asarray(clusters)
+    if clusters.ndim != 2 or len(clusters) != batch or not np.issubdtype(clusters.dtype, np.integer):
+        raise InputError(
+            "the chosen clusters do not fit the queries", f"Give int[{batch}, chosen].", value=clusters.shape
+        )
+    if clusters.size and (clusters.min() < -1 or clusters.max() >= num_clusters):
+        raise InputError(
+            "no such cluster",
+            f"Give numbers from 0 to {num_clusters - 1}, or -1 for none.",
+            value=int(clusters.max()),
+        )
+    ordered = np.sort(clusters, axis=1)
+    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+        raise InputError("a query chooses a cluster twice", "Name each cluster once, and fill up with -1.")
+    clusters = np.ascontiguousarray(clusters, np.int32)
+    if scores is None:
+        return clusters, np.zeros((batch, 0), np.float32)
+    scores = np.ascontiguousarray(scores, np.float32)
+    if scores.shape != clusters.shape or not np.isfinite(scores[clusters >= 0]).all():
+        raise InputError(
+            "the clusters' scores do not fit the clusters, or are not finite",
+            f"Give float{list(clusters.shape)}.",
+            value=scores.shape,
+        )
+    return clusters, np.where(clusters >= 0, scores, np.float32(0))
 
 
 def nothing_found(batch: int, k: int) -> Found:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -20,6 +21,8 @@ from gr_jax.dense.base import (
     SCANN,
     Allowed,
     Found,
+    check_chosen,
+    check_clusters,
     check_positions,
     check_search,
     check_vectors,
@@ -29,13 +32,13 @@ from gr_jax.dense.base import (
     optional,
     usable,
 )
+from gr_jax.dense.fusing import FusedSearch, make_plan
 from gr_jax.dense.scorers import ClusterScorers
 from gr_jax.dense.tiles import Tiles
 from gr_jax.errors import InputError
 
 KIND = "clustered_search"
 BACKENDS = ("numba", "xla", "scann")
-_MOST_CLUSTERS = 1 << 24
 _TAIL = 4096  # an added tail shorter than this is not worth sorting everything anew
 
 
@@ -78,7 +81,7 @@ class ClusteredSearch:
         if clusters is None:
             num_clusters = num_clusters or max(1, min(round(4 * math.sqrt(len(vectors))), len(vectors)))
             clusters = kmeans(vectors, num_clusters, seed=seed).assignments if len(vectors) else np.zeros(0, np.int32)
-        clusters = _check_clusters(clusters, len(vectors), num_clusters)
+        clusters = check_clusters(clusters, len(vectors), num_clusters)
         count = max(num_clusters or 0, int(clusters.max(initial=-1)) + 1, 1)
         settings = {"chosen": chosen, "codes": codes, "overfetch": overfetch}
         self._start(_sort(vectors, clusters, count, codes, 0), np.ones(len(vectors), bool), settings, backend)
@@ -96,7 +99,8 @@ class ClusteredSearch:
         self._main, self._live, self._all_live = main, live, bool(live.all())
         self._tail: Tiles | None = None
         self._added: list[tuple[np.ndarray, np.ndarray]] = []  # vectors and clusters that are in no tiles yet
-        self._made: dict[int, tuple[Tiles, Any]] = {}
+        self._made: dict[tuple[int, Callable], tuple[Tiles, Any]] = {}
+        self._live_on_device: jax.Array | None = None
         self._means: tuple[list[Tiles], np.ndarray, np.ndarray] | None = None
 
     @property
@@ -198,12 +202,53 @@ class ClusteredSearch:
             raise InputError(
                 "unknown similarity or plan", "Give 'dot' or 'tanh'; 'tiles', 'full' or None.", value=(similarity, plan)
             )
-        clusters, bonus = self._check_chosen(clusters, cluster_scores, len(queries))
+        clusters, bonus = check_chosen(clusters, cluster_scores, len(queries), self.num_clusters)
         if not len(queries) or not clusters.shape[1]:
             return nothing_found(len(queries), k)
         filters = np.zeros((1, 0), bool) if filters is None else filters
         arguments = (queries, clusters, bonus, k, self._live, filters)
         return merge([self._search_tiles(t, arguments, similarity == "tanh", plan) for t in self._all_tiles()], k)
+
+    def fused(self, batch: int, chosen: int, k: int) -> FusedSearch:
+        """The same search as a part of a program that chooses the clusters on the device.
+
+        Args:
+          batch: queries of the program.
+          chosen: clusters that each chooses.
+          k: how many documents each gets at most.
+        """
+        tiles = self._all_tiles()
+        if self._live_on_device is None:
+            padding = gathering.in_blocks(self.num_documents) - self.num_documents
+            self._live_on_device = jnp.asarray(np.pad(self._live, (0, padding)))
+        return FusedSearch(
+            tuple(self._laid_out(t, gathering.DeviceTiles.send) for t in tiles),
+            self._live_on_device,
+            tuple(make_plan(t, batch, chosen, k, self.settings["overfetch"]) for t in tiles),
+        )
+
+    def finish(
+        self,
+        found: Sequence[tuple[np.ndarray, np.ndarray]],
+        queries: Float[np.ndarray, "batch d"],
+        clusters: Int[np.ndarray, "batch chosen"],
+        cluster_scores: Float[np.ndarray, "batch chosen"],
+        k: int,
+        *,
+        similarity: str = "dot",
+    ) -> Found:
+        """The documents of what `FusedSearch.search` found, as `search_clusters` gives them.
+
+        Args:
+          found: its scores and entries, on the host.
+          queries, clusters, cluster_scores, k, similarity: what it was asked, as of `search_clusters`.
+        """
+        asked = queries, clusters, cluster_scores, k, similarity == "tanh"
+        parts = [
+            gathering.finish(tiles, entries, scores, *asked)
+            for tiles, (scores, entries) in zip(self._all_tiles(), found, strict=True)
+        ]
+        return merge(parts, k)
 
     def add(
         self, vectors: Float[np.ndarray, "n d"], clusters: Int[np.ndarray, " n"] | Int[np.ndarray, "n m"] | None = None
@@ -219,14 +264,15 @@ class ClusteredSearch:
         vectors = check_vectors(vectors, self.width)
         if clusters is None:
             clusters = np.maximum(self.choose_clusters(vectors, 1), 0)
-        clusters = _check_clusters(clusters, len(vectors), self.num_clusters)
+        clusters = check_clusters(clusters, len(vectors), self.num_clusters)
         self._added.append((vectors.copy(), clusters))
         self._live = np.concatenate([self._live, np.ones(len(vectors), bool)])
+        self._live_on_device = None
 
     def remove(self, positions: Int[np.ndarray, " n"]) -> None:
         """See `VectorSearch.remove`. Their vectors go when the tail is merged."""
         self._live[check_positions(positions, self.num_documents)] = False
-        self._all_live = bool(self._live.all())
+        self._all_live, self._live_on_device = bool(self._live.all()), None
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes tiles, codes and what was removed."""
@@ -282,10 +328,12 @@ class ClusteredSearch:
 
     def _laid_out(self, tiles: Tiles, lay_out: Callable[[Tiles], Any]) -> Any:
         """What the backend makes of tiles, made once and dropped with them."""
-        if id(tiles) not in self._made:
-            kept = {id(t): self._made[id(t)] for t in self._all_tiles() if id(t) in self._made}
-            self._made = {**kept, id(tiles): (tiles, lay_out(tiles))}
-        return self._made[id(tiles)][1]
+        key = id(tiles), lay_out
+        if key not in self._made:
+            there = {id(t) for t in self._all_tiles()}
+            kept = {key: made for key, made in self._made.items() if key[0] in there}
+            self._made = {**kept, key: (tiles, lay_out(tiles))}
+        return self._made[key][1]
 
     def _all_tiles(self) -> list[Tiles]:
         """The tiles of all documents, with what was added since the last search."""
@@ -316,35 +364,6 @@ class ClusteredSearch:
             self._means = tiles, sums / np.maximum(sizes, 1)[:, None].astype(np.float32), sizes
         return self._means[1:]
 
-    def _check_chosen(
-        self, clusters: Any, scores: Any, batch: int
-    ) -> tuple[Int[np.ndarray, "batch chosen"], Float[np.ndarray, "batch chosen"]]:
-        clusters = np.asarray(clusters)
-        if clusters.ndim != 2 or len(clusters) != batch or not np.issubdtype(clusters.dtype, np.integer):
-            raise InputError(
-                "the chosen clusters do not fit the queries", f"Give int[{batch}, chosen].", value=clusters.shape
-            )
-        if clusters.size and (clusters.min() < -1 or clusters.max() >= self.num_clusters):
-            raise InputError(
-                "no such cluster",
-                f"Give numbers from 0 to {self.num_clusters - 1}, or -1 for none.",
-                value=int(clusters.max()),
-            )
-        ordered = np.sort(clusters, axis=1)
-        if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-            raise InputError("a query chooses a cluster twice", "Name each cluster once, and fill up with -1.")
-        clusters = np.ascontiguousarray(clusters, np.int32)
-        if scores is None:
-            return clusters, np.zeros((batch, 0), np.float32)
-        scores = np.ascontiguousarray(scores, np.float32)
-        if scores.shape != clusters.shape or not np.isfinite(scores[clusters >= 0]).all():
-            raise InputError(
-                "the clusters' scores do not fit the clusters, or are not finite",
-                f"Give float{list(clusters.shape)}.",
-                value=scores.shape,
-            )
-        return clusters, np.where(clusters >= 0, scores, np.float32(0))
-
 
 def _choose_backend(name: str) -> str:
     if name == "auto":
@@ -355,27 +374,6 @@ def _choose_backend(name: str) -> str:
     if name != "xla":
         optional(SCANN if name == "scann" else name, f"Clustered search by {name}")
     return name
-
-
-def _check_clusters(clusters: Any, documents: int, num_clusters: int | None) -> Int[np.ndarray, "n m"]:
-    clusters = np.asarray(clusters)
-    if clusters.ndim not in (1, 2) or len(clusters) != documents or not np.issubdtype(clusters.dtype, np.integer):
-        raise InputError(
-            "the clusters do not fit the vectors",
-            f"Give int[{documents}] or int[{documents}, m].",
-            value=clusters.shape,
-        )
-    clusters = (clusters[:, None] if clusters.ndim == 1 else clusters).astype(np.int64)
-    if clusters.size and (clusters.min() < -1 or clusters.max() >= (num_clusters or _MOST_CLUSTERS)):
-        raise InputError(
-            "no such cluster",
-            f"Give numbers from 0 to {(num_clusters or _MOST_CLUSTERS) - 1}, or -1 for none.",
-            value=int(clusters.max()),
-        )
-    ordered = np.sort(clusters, axis=1)
-    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-        raise InputError("a document is in one cluster twice", "Name each cluster once, and fill up with -1.")
-    return clusters
 
 
 def _sort(vectors: np.ndarray, clusters: np.ndarray, num_clusters: int, scale: str | None, first: int) -> Tiles:

@@ -21,11 +21,16 @@ from gr_jax.dense.base import Found, merge, nothing_found
 from gr_jax.dense.tiles import Tiles, candidates
 
 PLANS = ("tiles", "full")
-_TILE = 64  # rows of a cluster that are sliced at once
+TILE = 64  # rows of a cluster that are sliced at once
 _STEP_BYTES = 1 << 26  # sliced rows that are held at once
 _BLOCK_SCORES = 1 << 23  # scores of the full product that are held at once
 Best = tuple[Float[Array, "batch k"], Int[Array, "batch k"], Int[Array, "batch k"]]  # scores, documents, entries
 _LAST = np.iinfo(np.int32).max  # stands for no document: behind every other among equal scores
+
+
+def in_blocks(length: int, block: int = 1 << 13) -> int:
+    """The length of a padded array: few lengths, so that documents can be added without compiling anew."""
+    return max(-(-length // block) * block, block)
 
 
 def choose_plan(batch: int, rows_per_query: float, entries: int) -> str:
@@ -33,6 +38,7 @@ def choose_plan(batch: int, rows_per_query: float, entries: int) -> str:
     return "full" if batch * rows_per_query >= entries else "tiles"
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DeviceTiles:
     """Tiles on the device, with rows of padding behind the last cluster so that every slice is whole.
@@ -40,29 +46,29 @@ class DeviceTiles:
     Attributes:
       rows: float32 or int8 [padded entries, d].
       scales: float32[padded entries], by which the products with int8 rows are multiplied; None for float32.
+      dimension_scales: float32[d], by which queries are multiplied before; None for float32.
       documents: int32[padded entries].
       clusters: int32[padded entries].
-      entries: how many are no padding.
+      offsets: int32[clusters + 1]; entries offsets[c]:offsets[c + 1] are those of cluster c.
     """
 
     rows: jax.Array
     scales: jax.Array | None
+    dimension_scales: jax.Array | None
     documents: jax.Array
     clusters: jax.Array
-    entries: int
+    offsets: jax.Array
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        arrays = (self.rows, self.scales, self.documents, self.clusters)
-        return sum(array.nbytes for array in arrays if array is not None)
+        return sum(array.nbytes for array in jax.tree.leaves(self))
 
     @classmethod
     def send(cls, tiles: Tiles) -> DeviceTiles:
         """Copies tiles to the default device."""
         entries = len(tiles.documents)
-        block = 1 << 13
-        padded = max(-(-(entries + _TILE) // block) * block, block)
+        padded = in_blocks(entries + TILE)
 
         def pad(array, fill=0):
             whole = np.full((padded, *array.shape[1:]), fill, array.dtype)
@@ -73,9 +79,10 @@ class DeviceTiles:
         return cls(
             pad(tiles.rows if codes is None else codes.codes),
             None if codes is None else pad(codes.row_scales),
+            None if codes is None else jnp.asarray(codes.dimension_scales),
             pad(tiles.documents),
             pad(tiles.clusters(), tiles.num_clusters),
-            entries,
+            jnp.asarray(tiles.offsets.astype(np.int32)),
         )
 
 
@@ -101,7 +108,7 @@ def search(
     """
     sizes = np.diff(tiles.offsets)
     chosen = np.where(clusters >= 0, sizes[clusters], 0)  # --> [batch, chosen]
-    plan = plan or choose_plan(len(queries), chosen.sum(axis=1).mean(), on_device.entries)
+    plan = plan or choose_plan(len(queries), chosen.sum(axis=1).mean(), len(tiles.documents))
     if not bonus.shape[1]:
         bonus = np.zeros(clusters.shape, np.float32)
     batch = 1 << (len(queries) - 1).bit_length()
@@ -114,11 +121,17 @@ def search(
     if plan == "full":
         table = np.full((batch, tiles.num_clusters + 1), -np.inf, np.float32)  # the last column: no cluster
         table[np.arange(len(clusters))[:, None], clusters] = np.where(clusters >= 0, bonus, -np.inf)
-        scores, entries = _search_full(coded, *_arrays(on_device), table, keep, k=most, tanh=tanh)
+        scores, entries = search_full(coded, *arrays(on_device), table, keep, k=most, tanh=tanh)
     else:
         slices = _slices(tiles, clusters, bonus, chosen, batch)
-        scores, entries = _search_tiles(coded, *_arrays(on_device), *slices, keep, k=most, tanh=tanh)
+        scores, entries = search_tiles(coded, *arrays(on_device), *slices, keep, k=most, tanh=tanh)
     scores, entries = np.asarray(scores)[: len(clusters)], np.asarray(entries)[: len(clusters)]
+    return finish(tiles, entries, scores, queries, clusters, bonus, k, tanh)
+
+
+def finish(tiles, entries, scores, queries, clusters, bonus, k, tanh) -> Found:
+    """The k best documents of candidate entries [batch, candidates]; their scores come from the float32 rows where they
+    were made with int8 codes."""
     if tiles.codes is not None:
         scores = _rescore(tiles, entries, scores, queries, clusters, bonus, tanh)
     return best_of_entries(tiles, entries, scores, k)
@@ -156,7 +169,7 @@ def best_of_entries(tiles: Tiles, entries: np.ndarray, scores: np.ndarray, k: in
     return merge([(np.where(np.isneginf(scores), -1, documents).astype(np.int32), scores)], k)
 
 
-def _arrays(tiles: DeviceTiles):
+def arrays(tiles: DeviceTiles):
     return tiles.rows, tiles.scales, tiles.documents, tiles.clusters
 
 
@@ -169,7 +182,7 @@ def _pad(array: np.ndarray, length: int) -> np.ndarray:
 def _slices(tiles: Tiles, clusters: np.ndarray, bonus: np.ndarray, sizes: np.ndarray, batch: int):
     """The pieces that each query needs: first row, row behind the last, bonus; each [batch, pieces], padded with empty
     ones to a power of two."""
-    pieces = -(-sizes // _TILE)  # --> [queries, chosen]
+    pieces = -(-sizes // TILE)  # --> [queries, chosen]
     per_query = pieces.sum(axis=1)
     width = 1 << max(int(per_query.max(initial=1)) - 1, 0).bit_length()
     pair = np.repeat(np.arange(pieces.size), pieces.reshape(-1))
@@ -179,7 +192,7 @@ def _slices(tiles: Tiles, clusters: np.ndarray, bonus: np.ndarray, sizes: np.nda
     cluster = clusters.reshape(-1)[pair]
     starts, ends = np.zeros((2, batch, width), np.int32)
     extra = np.zeros((batch, width), np.float32)
-    starts[query, place] = tiles.offsets[cluster] + within * _TILE
+    starts[query, place] = tiles.offsets[cluster] + within * TILE
     ends[query, place] = tiles.offsets[cluster + 1]
     extra[query, place] = bonus.reshape(-1)[pair]
     return starts, ends, extra
@@ -213,7 +226,7 @@ def _keep_best(best: Best, scores, documents, entries) -> Best:
 
 
 @functools.partial(jax.jit, static_argnames=("k", "tanh"))
-def _search_full(queries, rows, scales, documents, clusters, table, keep, *, k: int, tanh: bool):
+def search_full(queries, rows, scales, documents, clusters, table, keep, *, k: int, tanh: bool):
     batch, entries = len(queries), len(rows)
     block = entries
     while block % 2 == 0 and block * batch > _BLOCK_SCORES:
@@ -236,14 +249,14 @@ def _search_full(queries, rows, scales, documents, clusters, table, keep, *, k: 
 
 
 @functools.partial(jax.jit, static_argnames=("k", "tanh"))
-def _search_tiles(queries, rows, scales, documents, clusters, starts, ends, bonus, keep, *, k: int, tanh: bool):
+def search_tiles(queries, rows, scales, documents, clusters, starts, ends, bonus, keep, *, k: int, tanh: bool):
     batch, pieces = starts.shape
     step = pieces
-    while step % 2 == 0 and batch * step * _TILE * rows.shape[1] * 4 > _STEP_BYTES:
+    while step % 2 == 0 and batch * step * TILE * rows.shape[1] * 4 > _STEP_BYTES:
         step //= 2
 
     def cut(x, starts):
-        return jax.vmap(jax.vmap(lambda start: lax.dynamic_slice_in_dim(x, start, _TILE)))(starts)
+        return jax.vmap(jax.vmap(lambda start: lax.dynamic_slice_in_dim(x, start, TILE)))(starts)
 
     def add_pieces(best, first):
         part = [lax.dynamic_slice_in_dim(x, first, step, axis=1) for x in (starts, ends, bonus)]
@@ -251,7 +264,7 @@ def _search_tiles(queries, rows, scales, documents, clusters, starts, ends, bonu
         products = jnp.einsum("bd,bstd->bst", queries, pieces, precision=streaming.EXACT)
         scores = _score(products, None if scales is None else cut(scales, part[0]), part[2][..., None], tanh)
         names = cut(documents, part[0])  # --> [batch, step, tile]
-        numbers = part[0][..., None] + jnp.arange(_TILE, dtype=jnp.int32)
+        numbers = part[0][..., None] + jnp.arange(TILE, dtype=jnp.int32)
         inside = numbers < part[1][..., None]
         kept = keep[0][names] if len(keep) == 1 else jax.vmap(lambda row, name: row[name])(keep, names)
         scores = jnp.where(inside & kept, scores, -jnp.inf)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
@@ -13,13 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
 from gr_jax.constraints import Trie
 from gr_jax.decoding.decoder import NORMALIZERS
-from gr_jax.dense import ClusteredSearch, load_searcher
+from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
+from gr_jax.models.gdr import DOCUMENT
 from gr_jax.retrievers import gdr_decoding
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gr_jax.corpus import Corpus
 
 KIND = "gdr"
+Answer = tuple[Decoded, tuple[np.ndarray, np.ndarray]]  # with documents and scores, [batch, k]
 SIMILARITIES = ("tanh", "cosine", "dot")
 POOLINGS = ("mean", "cls")
 _SETTINGS = (
@@ -52,7 +54,7 @@ class GDRRetriever:
     chosen clusters gets the best of its scores.
 
     Args:
-      module, params: the network.
+      module, params: the network. What `GDRModel` learns of documents, `document/…`, is left out of the parameters.
       vocabulary: of the queries.
       cids: the clusters' identifiers; row i is the name of cluster i. Which documents are in it the searcher knows.
       searcher: over the documents' vectors, in these clusters.
@@ -67,6 +69,8 @@ class GDRRetriever:
       length_penalty: of the beam search, see `decoding.beam_search`.
       max_query_length: tokens read of a query; the rest is cut.
       batch_size: queries decoded at a time.
+      fused: encode, decode and search in one compiled program; False leaves the search to the host and the searcher's
+        backend. None: where JAX runs on an accelerator.
 
     Raises:
       InputError: parts that do not fit together, or settings that are unknown.
@@ -91,23 +95,25 @@ class GDRRetriever:
         length_penalty: float = 0.0,
         max_query_length: int = 64,
         batch_size: int = 32,
+        fused: bool | None = None,
     ):
         _check_parts(module, vocabulary, cids, searcher, document_encoder)
         _check_settings(cids, beams, chosen, beta, similarity, pooling, normalize)
         self.module, self.vocabulary, self.searcher = module, vocabulary, searcher
         self.document_encoder = document_encoder
-        self.cids = _names(cids)
+        self.cids = docids_lib.names_of_clusters(cids)
         self.transform, self.beams, self.chosen, self.beta = transform, beams, chosen, beta
         self.similarity, self.pooling, self.normalize = similarity, pooling, normalize
         self.length_penalty, self.max_query_length = length_penalty, max_query_length
+        self.fused = jax.default_backend() != "cpu" if fused is None else fused
         self._reader = QueryReader(vocabulary, transform, max_query_length, batch_size)
         self._set(jax.tree.map(jnp.asarray, params))
         self._holding: np.ndarray | None = None
         self._look_at_clusters()
 
     def _set(self, params: Any) -> None:
-        self.params = params
-        self._decoder = models.GenerativeDecoder(self.module, params, self.cids.levels, self.cids.eos_id)
+        self.params = {name: part for name, part in params.items() if name != DOCUMENT}
+        self._decoder = models.GenerativeDecoder(self.module, self.params, self.cids.levels, self.cids.eos_id)
 
     def _look_at_clusters(self) -> None:
         """The trie of the clusters that have documents: others would take places in the beam."""
@@ -116,7 +122,7 @@ class GDRRetriever:
         if self._holding is not None and (holding == self._holding).all():
             return
         self._holding = holding
-        self._trie = Trie.from_docids(_rows(self.cids, np.flatnonzero(holding))) if holding.any() else None
+        self._trie = Trie.from_docids(docids_lib.names_of_clusters(self.cids, holding)) if holding.any() else None
 
     def with_parameters(self, params: Any) -> GDRRetriever:
         """The same retriever around other parameters, as evaluation during training needs it; nothing is rebuilt."""
@@ -153,8 +159,9 @@ class GDRRetriever:
         tokens, lengths = self._reader.read(queries)
         for rows in self._reader.batches(lengths) if self._trie is not None else ():
             its = None if mask is None else mask[rows]
-            decoded = self._decode(tokens[rows], int(lengths[rows].max()), its)
-            doc_index[rows, :depth], score[rows, :depth] = self.search(decoded, depth, allowed=its)
+            find = self._decode_and_search if self.fused else self._decode_then_search
+            decoded, found = find(tokens[rows], int(lengths[rows].max()), its, depth)
+            doc_index[rows, :depth], score[rows, :depth] = found
             if explain:
                 for at, row in enumerate(rows):
                     evidence[row] = self._evidence(decoded, at, doc_index[row], score[row])
@@ -164,8 +171,10 @@ class GDRRetriever:
         """Vectors and clusters of queries, on the host; what `search` takes.
 
         Raises:
-          InputError: an empty query; all documents were removed.
+          InputError: no query, or an empty one; all documents were removed.
         """
+        if not queries:
+            raise InputError("there are no queries", "Ask something.")
         if self._trie is None:
             raise InputError("there are no documents left to find", "Add some.")
         tokens, lengths = self._reader.read(queries)
@@ -194,13 +203,9 @@ class GDRRetriever:
         """
         chosen = self.chosen if chosen is None else chosen
         beta = self.beta if beta is None else beta
+        clusters, bonus = decoded.clusters[:, :chosen], beta * decoded.weights[:, :chosen]
         return self.searcher.search_clusters(
-            decoded.vectors,
-            decoded.clusters[:, :chosen],
-            k,
-            cluster_scores=beta * decoded.weights[:, :chosen],
-            similarity="tanh" if self.similarity == "tanh" else "dot",
-            allowed=allowed,
+            decoded.vectors, clusters, k, cluster_scores=bonus, similarity=self._of_products, allowed=allowed
         )
 
     def share_scored(self, decoded: Decoded, chosen: int | None = None) -> Float[np.ndarray, " batch"]:
@@ -275,31 +280,63 @@ class GDRRetriever:
             params,
             text.load_vocabulary(folder / "vocabulary"),
             Docids.load(folder / "cids"),
-            load_searcher(folder / "searcher", verify=False, backend=backend),
+            ClusteredSearch.load(folder / "searcher", verify=False, backend=backend),
             document_encoder=encoder,
             **{name: meta[name] for name in _SETTINGS},
         )
 
-    def _decode(self, tokens: Int[np.ndarray, "rows length"], longest: int, mask: np.ndarray | None) -> Decoded:
-        padded = self._reader.padded(tokens, longest)
-        holding = None
+    @property
+    def _of_products(self) -> str:
+        """What the search makes of inner products."""
+        return "tanh" if self.similarity == "tanh" else "dot"
+
+    def _arguments(
+        self, tokens: Int[np.ndarray, "rows length"], longest: int, mask: np.ndarray | None
+    ) -> tuple[Any, ...]:
+        """What both programs are called with: decoder, trie, padded tokens, the clusters that the filter leaves."""
+        padded, holding = self._reader.padded(tokens, longest), None
         if mask is not None:
             holding = np.ones((len(padded), len(self.cids)), bool)
             holding[: len(tokens)] = self.searcher.holding(mask)
-        assert self._trie is not None
-        found = gdr_decoding.decode(
-            self._decoder,
-            self._trie,
-            padded,
-            holding,
-            beams=min(self.beams, len(self.cids)),
-            max_len=self.cids.max_steps,
-            normalize=self.normalize,
-            length_penalty=self.length_penalty,
-            pooling=self.pooling,
-            unit_vectors=self.similarity == "cosine",
+        return self._decoder, self._trie, padded, holding
+
+    @property
+    def _settings(self) -> gdr_decoding.Settings:
+        return gdr_decoding.Settings(
+            min(self.beams, len(self.cids)),
+            self.cids.max_steps,
+            self.normalize,
+            self.length_penalty,
+            self.pooling,
+            self.similarity == "cosine",
         )
+
+    def _decode(self, tokens: Int[np.ndarray, "rows length"], longest: int, mask: np.ndarray | None) -> Decoded:
+        found = gdr_decoding.decode(*self._arguments(tokens, longest, mask), self._settings)
         return jax.tree.map(lambda leaf: leaf[: len(tokens)], jax.device_get(found))
+
+    def _decode_then_search(self, tokens: np.ndarray, longest: int, mask: np.ndarray | None, k: int) -> Answer:
+        decoded = self._decode(tokens, longest, mask)
+        return decoded, self.search(decoded, k, allowed=mask)
+
+    def _decode_and_search(self, tokens: np.ndarray, longest: int, mask: np.ndarray | None, k: int) -> Answer:
+        arguments, settings, rows = self._arguments(tokens, longest, mask), self._settings, len(tokens)
+        chosen = min(settings.beams, self.chosen or settings.beams)
+        padded = len(arguments[2])
+        found = gdr_decoding.decode_and_search(
+            *arguments,
+            self.searcher.fused(padded, chosen, k),
+            None if mask is None else np.pad(mask, ((0, padded - rows), (0, 0))),
+            self.beta,
+            chosen=chosen,
+            tanh=self.similarity == "tanh",
+            settings=settings,
+        )
+        decoded, candidates = jax.tree.map(lambda leaf: leaf[:rows], jax.device_get(found))
+        clusters, bonus = decoded.clusters[:, :chosen], self.beta * decoded.weights[:, :chosen]
+        return decoded, self.searcher.finish(
+            candidates, decoded.vectors, clusters, bonus, k, similarity=self._of_products
+        )
 
     def _evidence(
         self, decoded: Decoded, at: int, documents: Int[np.ndarray, " k"], scores: Float[np.ndarray, " k"]
@@ -313,36 +350,6 @@ class GDRRetriever:
             cid = Evidence("docid", self.cids.name(row), share, tuple(self.cids.sequence(row)))
             reasons.append((cid, Evidence("similarity", "document", score - share)))
         return tuple(reasons)
-
-
-def memberships(cids: Docids) -> Int[np.ndarray, "documents most"]:
-    """The clusters of each document, −1 where it is in fewer than others, as `ClusteredSearch` takes them."""
-    cluster = np.repeat(np.arange(len(cids)), np.diff(cids.offsets))
-    order = np.lexsort((cluster, cids.documents))
-    documents, cluster = cids.documents[order], cluster[order]
-    counts = np.bincount(documents, minlength=cids.num_documents)
-    place = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
-    table = np.full((cids.num_documents, int(counts.max(initial=1))), -1, np.int32)
-    table[documents, place] = cluster
-    return table
-
-
-def _names(cids: Docids) -> Docids:
-    """Identifiers of clusters, without their documents."""
-    return _rows(cids, np.arange(len(cids)))
-
-
-def _rows(cids: Docids, rows: Int[np.ndarray, " rows"]) -> Docids:
-    """Some of the identifiers, each the name of one "document": the cluster of that number."""
-    return dataclasses.replace(
-        cids,
-        tokens=cids.tokens[rows],
-        lengths=cids.lengths[rows],
-        offsets=np.arange(len(rows) + 1, dtype=np.int64),
-        documents=rows.astype(np.int32),
-        num_documents=len(cids),
-        texts=None if cids.texts is None else [cids.texts[row] for row in rows],
-    )
 
 
 def _check_parts(
@@ -366,7 +373,7 @@ def _check_parts(
     if searcher.num_clusters != len(cids):
         raise InputError(
             f"{len(cids)} identifiers for {searcher.num_clusters} clusters",
-            "Make the searcher with the clusters of these identifiers: ClusteredSearch(vectors, memberships(cids)).",
+            "Make it with the clusters of these: ClusteredSearch(vectors, docids.memberships(cids), num_clusters=…).",
         )
     widths = {"the queries": module.encoder_config.emb_dim}
     if document_encoder is not None:

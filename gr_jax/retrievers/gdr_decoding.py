@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints import Trie
 from gr_jax.decoding import Beams, beam_search
+from gr_jax.dense.fusing import Candidates, FusedSearch
 from gr_jax.models import GenerativeDecoder
 from gr_jax.models import text_encoder as encoders
 
@@ -31,21 +32,30 @@ class Decoded(NamedTuple):
     weights: Float[Array, "batch beam"]
 
 
-@functools.partial(
-    jax.jit, static_argnames=("beams", "max_len", "normalize", "length_penalty", "pooling", "unit_vectors")
-)
+class Settings(NamedTuple):
+    """What is compiled into the programs below.
+
+    Attributes:
+      beams, max_len, normalize, length_penalty: of the beam search.
+      pooling: "mean" or "cls": how the encoder's states become the query's vector.
+      unit_vectors: scale it to length 1.
+    """
+
+    beams: int
+    max_len: int
+    normalize: str
+    length_penalty: float
+    pooling: str
+    unit_vectors: bool
+
+
+@functools.partial(jax.jit, static_argnames=("settings",))
 def decode(
     decoder: GenerativeDecoder,
     trie: Trie,
     tokens: Int[Array, "batch length"],
     holding: Bool[Array, "batch clusters"] | None,
-    *,
-    beams: int,
-    max_len: int,
-    normalize: str,
-    length_penalty: float,
-    pooling: str,
-    unit_vectors: bool,
+    settings: Settings,
 ) -> Decoded:
     """One pass through the encoder, then a beam search over cluster identifiers.
 
@@ -56,10 +66,9 @@ def decode(
       holding: the clusters that may be found, those with a document that is allowed; None: all. What a cluster weighs
         does not depend on it: it is measured against the beam that would be there without a filter. (But for
         normalize="constraint", where the filter is part of what scores are normalised over.)
-      beams, max_len, normalize, length_penalty: of the beam search.
-      pooling: "mean" or "cls": how the encoder's states become the query's vector.
-      unit_vectors: scale it to length 1.
+      settings: see there.
     """
+    beams, max_len, normalize, length_penalty, pooling, unit_vectors = settings
     encoded = _apply(decoder, tokens, method="encode")
     vectors = _apply(decoder, encoded, tokens, pooling, method="query_vector")
     cache = _apply(decoder, encoded, tokens, beams, max_len, method="init_cache")
@@ -80,6 +89,35 @@ def decode(
         jnp.where(found.valid, found.scores, -jnp.inf),
         jnp.where(found.valid, jnp.exp(found.scores - total), 0.0),
     )
+
+
+@functools.partial(jax.jit, static_argnames=("chosen", "tanh", "settings"))
+def decode_and_search(
+    decoder: GenerativeDecoder,
+    trie: Trie,
+    tokens: Int[Array, "batch length"],
+    holding: Bool[Array, "batch clusters"] | None,
+    search: FusedSearch,
+    allowed: Bool[Array, "batch documents"] | None,
+    beta: float | Array,
+    *,
+    chosen: int,
+    tanh: bool,
+    settings: Settings,
+) -> tuple[Decoded, tuple[Candidates, ...]]:
+    """From tokens to candidates in one program: encode, write clusters, search inside them.
+
+    Args:
+      decoder, trie, tokens, holding, settings: as of `decode`.
+      search: inside the clusters.
+      allowed: which documents may be found; None: all.
+      beta: weight of the clusters' scores.
+      chosen: how many of the clusters in the beam are looked into.
+      tanh: whether the similarity is the tanh of the inner product.
+    """
+    decoded = decode(decoder, trie, tokens, holding, settings)
+    clusters, bonus = decoded.clusters[:, :chosen], beta * decoded.weights[:, :chosen]
+    return decoded, search.search(decoded.vectors, clusters, bonus, allowed, tanh=tanh)
 
 
 def _apply(decoder: GenerativeDecoder, *args: Any, method: str) -> Any:
