@@ -12,7 +12,7 @@ from flax.linen import partitioning
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.errors import InputError
-from gr_jax.models import t5
+from gr_jax.models import pawa, t5
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import causal_mask, segment_mask
 
@@ -26,12 +26,14 @@ class DecoderCache:
       cross_attention: per layer keys and values `[batch, source, heads, head_dim]`, shared by the beams.
       source_mask: which source positions are not padding, `[batch, source]`.
       query: the query vector that is added to every feature, `[batch, d]`; None without `query_residual`.
+      prefix: caches of the reader of prefixes; None without PAWA.
     """
 
     self_attention: tuple
     cross_attention: tuple
     source_mask: Bool[Array, "batch source"]
     query: Float[Array, "batch d"] | None
+    prefix: tuple | None = None
 
 
 class EncoderDecoder(nn.Module):
@@ -48,6 +50,9 @@ class EncoderDecoder(nn.Module):
         starts at 1) to every decoder feature. The decoder's own part goes through a projection that starts at zero,
         so that an untrained model whose output rows are document vectors ranks as the encoder alone would. Features
         then are as wide as the encoder.
+      pawa_layers: of the transformer by which NCI's head changes the output table for every prefix (see `models.pawa`,
+        parameters `pawa/…`); 0 has no such head. With it, features are followed by what was made of the prefix, and
+        logits are `pawa.logits_of` features and `output_table`.
 
     Encoder and decoder may differ in width: keys and values of cross-attention project from the one to the other.
     """
@@ -56,6 +61,7 @@ class EncoderDecoder(nn.Module):
     decoder_config: t5.T5Config | None = None
     share_embeddings: bool | None = None
     query_residual: bool = False
+    pawa_layers: int = 0
 
     @property
     def decoder_sizes(self) -> t5.T5Config:
@@ -74,7 +80,7 @@ class EncoderDecoder(nn.Module):
 
     @property
     def feature_dim(self) -> int:
-        """Width of decoder features and of the output table's rows."""
+        """Width of the output table's rows, and of decoder features without what PAWA puts behind them."""
         return self.encoder_config.emb_dim if self.query_residual else self.decoder_sizes.emb_dim
 
     @property
@@ -90,6 +96,8 @@ class EncoderDecoder(nn.Module):
         if not self.shares_embeddings:
             self.decoder_token_embedder = t5.embedding_table(config)
         self.decoder = t5.T5Decoder(config, self.feature_dim if self.query_residual else None)
+        if self.pawa_layers:
+            self.pawa = pawa.PrefixEncoder(config, self.pawa_layers, self.feature_dim)
         if self.query_residual:
             self.query_scale = partitioning.param_with_axes(
                 "query_scale", nn.initializers.ones, (), jnp.float32, axes=()
@@ -116,17 +124,13 @@ class EncoderDecoder(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Float[Array, "B T f"]:
-        """Teacher-forced features, one per decoder input token; `features @ output_table().T` are the logits."""
+        """Teacher-forced features, one per decoder input token; see `pawa.logits_of` for the logits."""
         cross_mask = (encoder_tokens != 0)[:, None, :]  # [B, 1, S]
         if encoder_segment_ids is not None and decoder_segment_ids is not None:
             cross_mask = cross_mask & segment_mask(decoder_segment_ids, encoder_segment_ids)
-        features = self.decoder(
-            self._embed_decoder(decoder_input_tokens),
-            encoded,
-            causal_mask(decoder_input_tokens.shape[1], decoder_segment_ids),
-            cross_mask,
-            deterministic=deterministic,
-        )
+        embedded = self._embed_decoder(decoder_input_tokens)
+        self_mask = causal_mask(decoder_input_tokens.shape[1], decoder_segment_ids)
+        features = self.decoder(embedded, encoded, self_mask, cross_mask, deterministic=deterministic)
         query = None
         if self.query_residual:
             if encoder_segment_ids is None or decoder_segment_ids is None:
@@ -136,7 +140,8 @@ class EncoderDecoder(nn.Module):
                     encoded, encoder_tokens, encoder_segment_ids, decoder_segment_ids
                 )  # [B, T, e]
             query = self._residual(query)
-        return self._combine(features, query)
+        prefix = self.pawa(embedded, self_mask, deterministic=deterministic) if self.pawa_layers else None
+        return self._combine(features, query, prefix)
 
     def features(
         self,
@@ -183,13 +188,13 @@ class EncoderDecoder(nn.Module):
 
     def __call__(self, *args, **kwargs) -> Float[Array, "B T vocab"]:
         """Logits, float32; takes what `features` takes."""
-        return self.features(*args, **kwargs).astype(jnp.float32) @ self.output_table().T
+        return pawa.logits_of(self.features(*args, **kwargs), self.output_table())
 
-    def output_table(self) -> Float[Array, "vocab f"]:
+    def output_table(self) -> pawa.Table:
         """One row per token of the decoder's vocabulary; the scale of tied logits is in the features."""
-        if self.decoder_sizes.logits_via_embedding:
-            return self._decoder_embedder.embedding
-        return self.decoder.output_kernel().T
+        tied = self.decoder_sizes.logits_via_embedding
+        table = self._decoder_embedder.embedding if tied else self.decoder.output_kernel().T
+        return pawa.AdaptiveTable(table, self.pawa.kernel) if self.pawa_layers else table
 
     def init_cache(
         self, encoded: Float[Array, "B S e"], encoder_tokens: Int[Array, "B S"], beams: int, max_len: int
@@ -201,6 +206,7 @@ class EncoderDecoder(nn.Module):
             cross_attention=self.decoder.cross_cache(encoded),
             source_mask=encoder_tokens != 0,
             query=query,
+            prefix=self.pawa.init_cache(encoded.shape[0], max_len, beams) if self.pawa_layers else None,
         )
 
     def step(
@@ -217,11 +223,16 @@ class EncoderDecoder(nn.Module):
           step: which step; a Python int attends only to what is written, a traced one to all slots, masked.
           ancestors: the slot that wrote step j of the path of hypothesis k; entries from `step` on are ignored.
         """
+        embedded = self._embed_decoder(tokens)
         features, written = self.decoder.step(
-            self._embed_decoder(tokens), step, ancestors, cache.self_attention, cache.cross_attention, cache.source_mask
+            embedded, step, ancestors, cache.self_attention, cache.cross_attention, cache.source_mask
         )
+        prefix = cached = None
+        if self.pawa_layers:
+            prefix, cached = self.pawa.step(embedded, step, ancestors, cache.prefix)
         query = None if cache.query is None else cache.query[:, None]  # [B, 1, f]
-        return self._combine(features, query), dataclasses.replace(cache, self_attention=written)
+        cache = dataclasses.replace(cache, self_attention=written, prefix=cached)
+        return self._combine(features, query, prefix), cache
 
     @property
     def _decoder_embedder(self):
@@ -233,10 +244,12 @@ class EncoderDecoder(nn.Module):
     def _residual(self, pooled):
         return encoders.unit(pooled) * self.query_scale
 
-    def _combine(self, features, query):
+    def _combine(self, features, query, prefix):
         if self.decoder_sizes.logits_via_embedding:
             features = features * self.decoder_sizes.emb_dim**-0.5
-        return features if query is None else features + query.astype(features.dtype)
+        if query is not None:
+            features = features + query.astype(features.dtype)
+        return features if prefix is None else jnp.concatenate([features, prefix.astype(features.dtype)], axis=-1)
 
     def _check(self):
         """Refuses combinations that do not fit, before anything is computed."""

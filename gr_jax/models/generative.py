@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from gr_jax.errors import InputError
 from gr_jax.losses import TokenLosses, cross_entropy, level_cross_entropy, level_mask, symmetric_kl
 from gr_jax.models.encoder_decoder import DecoderCache, EncoderDecoder
+from gr_jax.models.pawa import AdaptiveTable, Table, logits_of
 
 if TYPE_CHECKING:
     from gr_jax.constraints.base import Constraint, Scores
@@ -31,7 +32,7 @@ class GenerativeDecoder:
       module, params: the network.
       levels: (start, size) of each position's block of tokens; needed to normalise by "level".
       eos_id: the token that ends docids, None where none does.
-      table: the output table `[vocab, d]`; by default made from the parameters. Make it once, outside of `jit`.
+      table: the output table; by default made from the parameters. Make it once, outside of `jit`.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class GenerativeDecoder:
         params: Any,
         levels: Levels | None = None,
         eos_id: int | None = None,
-        table: Array | None = None,
+        table: Table | None = None,
     ):
         self.module, self.params, self.eos_id = module, params, eos_id
         self.levels = None if levels is None else tuple((int(start), int(size)) for start, size in levels)
@@ -63,11 +64,24 @@ class GenerativeDecoder:
 
     def scores(self, features: Float[Array, "... d"], level: int | Array, normalize: str) -> Scores:
         """Next-token scores, of which only what is asked for is computed."""
-        from gr_jax.decoding import TableScores
+        from gr_jax.decoding import LogitScores, TableScores
 
-        return TableScores(
-            features.astype(jnp.float32), self.table, normalize, levels=self.levels, level=level, eos_id=self.eos_id
-        )
+        settings: dict[str, Any] = {"levels": self.levels, "level": level, "eos_id": self.eos_id}
+        if isinstance(self.table, AdaptiveTable):
+            return LogitScores(self._adapted(features, level, normalize), normalize, **settings)
+        return TableScores(features.astype(jnp.float32), self.table, normalize, **settings)
+
+    def _adapted(self, features: Array, level: int | Array, normalize: str) -> Float[Array, "... vocab"]:
+        """Logits under PAWA; where only a level's block matters the others are not computed, but −inf."""
+        if normalize == "vocabulary" or self.levels is None or not isinstance(level, int):
+            return logits_of(features, self.table)
+        start, size = self.levels[level] if level < len(self.levels) else (0, 0)
+        logits = jnp.full((*features.shape[:-1], self.table.shape[0]), -jnp.inf)
+        for first, count in ((start, size), *([] if self.eos_id is None else [(self.eos_id, 1)])):
+            if count:
+                block = logits_of(features, self.table[first : first + count])
+                logits = logits.at[..., first : first + count].set(block)
+        return logits
 
     def _apply(self, *args, method: str):
         result: Any = self.module.apply({"params": self.params}, *args, method=method)
@@ -259,12 +273,12 @@ class EncoderDecoderModel:
         )
         return result
 
-    def _table(self, params: Any) -> Float[Array, "vocab d"]:
+    def _table(self, params: Any) -> Table:
         result: Any = self.module.apply({"params": params}, method="output_table")
         return result
 
     def _logits(self, params: Any, features: Float[Array, "batch length d"]) -> Float[Array, "batch length vocab"]:
-        return features.astype(jnp.float32) @ self._table(params).T
+        return logits_of(features, self._table(params))
 
     def _allowed(self, batch: Batch) -> Array | None:
         if self.normalize == "vocabulary":
@@ -275,7 +289,8 @@ class EncoderDecoderModel:
         targets = batch["decoder_target_tokens"]
         smoothing = {"label_smoothing": self.label_smoothing, "z_loss": self.z_loss}
         if self.normalize == "level" and self.eos_id is None and "decoder_segment_ids" not in batch:
-            return level_cross_entropy(features, self._table(params), targets, self.levels or (), **smoothing)
+            table = self._table(params)
+            return level_cross_entropy(features, table, targets, self.levels or (), logits_of=logits_of, **smoothing)
         return cross_entropy(self._logits(params, features), targets, allowed=self._allowed(batch), **smoothing)
 
 

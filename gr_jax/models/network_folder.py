@@ -33,6 +33,7 @@ def save_network(folder: str | os.PathLike, module: EncoderDecoder, params: Mapp
         "decoder": encoder_to_json(module.decoder_sizes),
         "share_embeddings": module.shares_embeddings,
         "query_residual": module.query_residual,
+        "pawa_layers": module.pawa_layers,
     }
     write(folder, config, params)
 
@@ -50,6 +51,7 @@ def load_network(folder: str | os.PathLike) -> tuple[EncoderDecoder, dict]:
             decoder_config=encoder_from_json(config["decoder"]),
             share_embeddings=config["share_embeddings"],
             query_residual=config["query_residual"],
+            pawa_layers=config.get("pawa_layers", 0),
         )
 
     return read(folder, make)
