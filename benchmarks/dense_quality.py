@@ -206,8 +206,8 @@ def _at_small_budget() -> list[harness.Row]:
     table.append(_row("nq_boolq_dev test BM25 → cross-encoder, small", crossed, "test", **budget))
     table.append(_comparison("nq_boolq_dev test BM25 → cross-encoder above BM25", crossed, [bm25], "test"))
     # Beside what it mines itself BM25's negatives, with which its authors begin.
-    bm25 = "Mining.shares={'ance': 0.5, 'bm25': 0.5}"
-    ance = System(small("squad_dev", "ance", bm25, budget="small_ance"), "ANCE")
+    shares = "Mining.shares={'ance': 0.5, 'bm25': 0.5}"
+    ance = System(small("squad_dev", "ance", shares, budget="small_ance"), "ANCE")
     batch = System(small("squad_dev", "dpr_in_batch"), "DPR in-batch")
     for split in ("test", "test_unseen"):
         table.append(_row(f"squad_dev {split} DPR in-batch, small", batch, split, **budget))
