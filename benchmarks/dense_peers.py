@@ -1,9 +1,9 @@
 """DPR beside sentence-transformers, on the same model, examples and machine: `python -m benchmarks.dense_peers`.
 
-The peer's Trainer with MultipleNegativesRankingLoss, scale 20, trains MiniLM on the very batches that the recipe `dpr`
-draws with the small budget, in their order: 32 queries, each with its answer and one mined negative, the same
-learning rate, warm-up, linear decay, weight decay and clipping, dropout on both sides. It needs packages that gr_jax
-does not; where this Python lacks them, name one that has them:
+The peer's Trainer with MultipleNegativesRankingLoss, at our temperature, trains MiniLM on the very batches that the
+recipe `dpr` draws with the small budget, in their order: 32 queries, each with its answer and one mined negative, the
+same learning rate, warm-up, linear decay, weight decay and clipping, dropout on both sides. It needs packages that
+gr_jax does not; where this Python lacks them, name one that has them:
 
     python -m venv st && st/bin/pip install 'sentence-transformers[train]>=6'
     export GR_JAX_SENTENCE_TRANSFORMERS_PYTHON=$PWD/st/bin/python

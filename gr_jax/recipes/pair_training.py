@@ -114,8 +114,9 @@ def fit(
 
 def provenance(pseudo_queries: PseudoQueries, mined: Mining, training: ContrastiveTraining) -> dict[str, Any]:
     """What reports say of the training's data and seeds."""
+    made = pseudo_queries.summary() if training.rates.get("pseudo") else "none: trained on questions alone"
     return {
-        "pseudo_queries": pseudo_queries.summary() if training.steps else "none: not trained",
+        "pseudo_queries": made if training.steps else "none: not trained",
         "seeds": sorted({pseudo_queries.seed, mined.seed, training.seed}) if training.steps else [training.seed],
     }
 

@@ -1,12 +1,16 @@
-"""The programs, started as a person starts them, on a small run that is finished."""
+"""The programs, as a person starts them but for the imports, on a small run that is finished."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -31,18 +35,28 @@ SMALLEST = (
 )
 
 
-def launch(program: str, *flags: str, largest_file: int | None = None) -> subprocess.CompletedProcess:
-    """Runs `python -m launch.PROGRAM FLAGS`; `largest_file` bytes is all that it may write into one file."""
+@functools.cache
+def _forks() -> subprocess.Popen:
+    """A process that has imported everything, from which programs are forked: most of their time would be imports."""
     environment = {**os.environ, "XLA_FLAGS": "", "COLUMNS": "200"}
-    command = [sys.executable, "-m", f"launch.{program}"]
-    if largest_file is not None:
-        code = (
-            "import resource, runpy\n"
-            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({largest_file}, {largest_file}))\n"
-            f"runpy.run_module('launch.{program}', run_name='__main__', alter_sys=True)"
-        )
-        command = [sys.executable, "-c", code]
-    return subprocess.run([*command, *flags], cwd=CHECKOUT, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "tests.bad_input.forks"]
+    started = subprocess.Popen(
+        command, cwd=CHECKOUT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(started.communicate)
+    return started
+
+
+def launch(program: str, *flags: str, largest_file: int | None = None) -> subprocess.CompletedProcess:
+    """Does what `python -m launch.PROGRAM FLAGS` does; `largest_file` bytes is all that it may write into one file."""
+    forks = _forks()
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"program": program, "flags": list(map(str, flags)), "largest_file": largest_file, "folder": folder}
+        forks.stdin.write(json.dumps(asked) + "\n")
+        forks.stdin.flush()
+        code = int(forks.stdout.readline())
+        stdout, stderr = ((pathlib.Path(folder) / name).read_text() for name in ("stdout", "stderr"))
+    return subprocess.CompletedProcess([f"launch.{program}", *flags], code, stdout, stderr)
 
 
 def recipe_flags(corpus: pathlib.Path, model_dir: pathlib.Path) -> tuple[str, ...]:
