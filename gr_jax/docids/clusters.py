@@ -108,5 +108,5 @@ def names_of_clusters(cids: Docids, present: Bool[np.ndarray, " clusters"] | Non
         offsets=np.arange(len(rows) + 1, dtype=np.int64),
         documents=rows.astype(np.int32),
         num_documents=len(cids),
-        texts=None if cids.texts is None else [cids.texts[row] for row in rows],
+        texts=None if cids.texts is None else [cids.texts[row] for row in rows.tolist()],
     )

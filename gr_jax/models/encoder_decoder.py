@@ -228,7 +228,7 @@ class EncoderDecoder(nn.Module):
             embedded, step, ancestors, cache.self_attention, cache.cross_attention, cache.source_mask
         )
         prefix = cached = None
-        if self.pawa_layers:
+        if cache.prefix is not None:
             prefix, cached = self.pawa.step(embedded, step, ancestors, cache.prefix)
         query = None if cache.query is None else cache.query[:, None]  # [B, 1, f]
         cache = dataclasses.replace(cache, self_attention=written, prefix=cached)

@@ -15,6 +15,9 @@ from gr_jax.recipes.dense_settings import Search as Search
 from gr_jax.recipes.doct5query import GeneratedQueries as GeneratedQueries
 from gr_jax.recipes.doct5query import bm25_doct5query as bm25_doct5query
 from gr_jax.recipes.dsi import dsi as dsi
+from gr_jax.recipes.gdr import gdr as gdr
+from gr_jax.recipes.gdr_settings import ClusterSearch as ClusterSearch
+from gr_jax.recipes.gdr_settings import Matching as Matching
 from gr_jax.recipes.interaction_settings import Crossing as Crossing
 from gr_jax.recipes.interaction_settings import Interaction as Interaction
 from gr_jax.recipes.late_interaction import colbert as colbert

@@ -12,11 +12,13 @@ from jaxtyping import Int32
 
 from gr_jax import clustering, dense, progress, retrievers, storage, text
 from gr_jax.corpus import Dataset
+from gr_jax.docids import memberships
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
-from gr_jax.recipes import documents, encoders, examples
+from gr_jax.recipes import clusters, documents, encoders, examples
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
+from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.training import negatives as tables
 from gr_jax.training.features import Pair, PairFeatures
 from gr_jax.training.negative_files import negatives_from_file
@@ -141,12 +143,24 @@ def negatives_stage(
     settings: Encoders,
     mining: Mining,
     training: ContrastiveTraining,
+    *,
+    encoder: Stage | None = None,
 ) -> Stage:
-    """A folder of `Negatives` for every kind that is known before training; rows are the rows of `pairs`' queries."""
+    """A folder of `Negatives` for every kind that is known before training; rows are the rows of `pairs`' queries.
+
+    Args:
+      corpus, made_queries, vocabulary, pairs, bm25: their stages.
+      vectors: a stage of vectors, which are clustered for the kind "cluster", or of clusters.
+      settings, mining, training: settings.
+      encoder: a stage of a trained encoder, which mines the kind "model"; None: `settings`' before training.
+    """
+    own = "model" in mining.mined_before and encoder is None  # mined by what training starts from
     inputs = [corpus, made_queries, pairs]
     inputs += [bm25] * ("bm25" in mining.mined_before)
     inputs += [vectors] if vectors is not None else []
-    inputs += [vocabulary] * ("model" in mining.mined_before)
+    inputs += [vocabulary] * own
+    if encoder is not None and "model" in mining.mined_before:
+        inputs.append(encoder)
 
     def make(place: Workplace) -> None:
         dataset, asked = load_asked(place, training)
@@ -165,13 +179,19 @@ def negatives_stage(
                 bm25 = load_bm25(place.inputs["bm25"], dataset)
                 table = mine(bm25, asked.texts, queries.targets, mining, "BM25's")
             elif kind == "model":
-                words = examples.load_vocabulary(place.inputs["vocabulary"])
-                config, pretrained = encoders.make_encoders(settings, words.size)
-                params = encoders.initial_parameters(config, pretrained, training.seed)
-                encoder = encoders.text_encoder(settings, config, params, words, dataset.transform)
-                table = mine_with(encoder, dataset, asked.texts, queries.targets, mining)
+                if encoder is not None:
+                    network = DenseEncoder.load(place.inputs[encoder.name] / "encoder")
+                else:
+                    words = examples.load_vocabulary(place.inputs["vocabulary"])
+                    config, pretrained = encoders.make_encoders(settings, words.size)
+                    params = encoders.initial_parameters(config, pretrained, training.seed)
+                    network = encoders.text_encoder(settings, config, params, words, dataset.transform)
+                table = mine_with(network, dataset, asked.texts, queries.targets, mining)
             elif kind == "cluster":
-                cluster_of = _clusters(documents.load_vectors(place.inputs["vectors"]), mining)
+                if "clusters" in place.inputs:
+                    cluster_of = memberships(clusters.load_clusters(place.inputs["clusters"]))[:, 0]
+                else:
+                    cluster_of = _clusters(documents.load_vectors(place.inputs["vectors"]), mining)
                 table = tables.cluster_negatives(cluster_of, queries.targets, mining.kept, seed=mining.seed)
             else:
                 table = tables.random_negatives(queries.targets, len(dataset.corpus), mining.kept, seed=mining.seed)
@@ -182,7 +202,7 @@ def negatives_stage(
     config["kinds"] = list(mining.mined_before)
     if mining.file:
         config["file"] = mining.as_config()["file"]
-    if "model" in mining.mined_before:
+    if own:
         config |= {"encoders": settings.as_config() | documents.encoder_config(settings.encoder), "init": training.seed}
     return Stage("negatives", config, tuple(inputs), make, shared=True)
 

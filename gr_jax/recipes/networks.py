@@ -21,13 +21,20 @@ from gr_jax.recipes.settings import Network
 VOCABULARY_MULTIPLE = 8
 
 
-def make_network(network: Network, vocabulary_size: int, docids: Docids) -> tuple[models.EncoderDecoder, dict | None]:
+# A stack that reads text, and its parameters.
+Pretrained = tuple[models.BertConfig | models.T5Config, Mapping[str, Any]]
+
+
+def make_network(
+    network: Network, vocabulary_size: int, docids: Docids, start: Pretrained | None = None
+) -> tuple[models.EncoderDecoder, Mapping[str, Any] | None]:
     """The network, and the pretrained parameters of its encoder (None where it starts from scratch).
 
     Args:
       network: settings.
       vocabulary_size: of what is read.
       docids: what is written.
+      start: the encoder, where it is not the one that the settings name.
     """
     padded = -(-docids.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
     decoder = models.T5Config(
@@ -41,9 +48,12 @@ def make_network(network: Network, vocabulary_size: int, docids: Docids) -> tupl
         mlp_activations=("gelu", "linear"),
         dropout_rate=network.dropout,
     )
-    pretrained = None
-    if network.encoder == "t5":
-        encoder: Any = dataclasses.replace(decoder, vocab_size=vocabulary_size)
+    pretrained: Mapping[str, Any] | None = None
+    if start is not None:
+        encoder: Any = start[0]
+        pretrained = start[1]
+    elif network.encoder == "t5":
+        encoder = dataclasses.replace(decoder, vocab_size=vocabulary_size)
     else:
         from gr_jax.interop import huggingface
 
@@ -51,7 +61,11 @@ def make_network(network: Network, vocabulary_size: int, docids: Docids) -> tupl
         load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
         encoder, pretrained = load(folder, dropout_rate=network.dropout)
     module = models.EncoderDecoder(
-        encoder_config=encoder, decoder_config=decoder, share_embeddings=False, query_residual=network.query_residual
+        encoder_config=encoder,
+        decoder_config=decoder,
+        share_embeddings=False,
+        query_residual=network.query_residual,
+        pawa_layers=network.pawa_layers,
     )
     return module, pretrained
 

@@ -176,6 +176,7 @@ class Network(Settings):
       temperature: of the initialised outputs: logit = cosine / temperature.
       cluster_temperature: the same for tokens that end no docid; higher, so that clusters steer and documents decide.
         Codes of residual quantisation all start with `temperature`: a document is the sum of its codes.
+      pawa_layers: of the transformer by which NCI's head changes the output table for every prefix; 0 has no such head.
     """
 
     encoder: str = "minilm"
@@ -191,11 +192,20 @@ class Network(Settings):
     outputs: str = "centroid"
     temperature: float = 0.05
     cluster_temperature: float = 1.0
+    pawa_layers: int = 0
+
+    def as_config(self) -> dict[str, Any]:
+        """Without the head that there is not, as before there were any."""
+        config = dataclasses.asdict(self)
+        if not self.pawa_layers:
+            del config["pawa_layers"]
+        return config
 
     def __post_init__(self):
         one_of("Network.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
         one_of("Network.outputs", self.outputs, "random", "centroid")
         at_least(1, width=self.width, heads=self.heads, decoder_layers=self.decoder_layers, mlp_width=self.mlp_width)
+        at_least(0, pawa_layers=self.pawa_layers)
         check_heads("Network", self.width, self.heads)
 
 

@@ -15,6 +15,7 @@ from gr_jax.corpus.passages import sentence_passages
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.retrievers.passages import best_of_documents, passage_name
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus
@@ -89,7 +90,7 @@ class DenseRetriever:
         if explain:
             evidence = tuple(
                 tuple(
-                    (Evidence("similarity", self._passage(passage), value),)
+                    (Evidence("similarity", passage_name(self._owner, passage), value),)
                     for passage, value in zip(row, values, strict=True)
                     if passage >= 0
                 )
@@ -100,25 +101,12 @@ class DenseRetriever:
     def _search(
         self, vectors: Float[np.ndarray, "batch d"], k: int, mask: np.ndarray | None
     ) -> tuple[Int32[np.ndarray, "batch k"], Float32[np.ndarray, "batch k"]]:
-        """Of the k best documents the best vectors; deeper, while some query has met too few documents."""
+        """Of the k best documents the best vectors."""
         if self._owner is None:
             return self.searcher.search(vectors, k, allowed=mask)
         if mask is not None:
             mask = mask[:, self._owner]
-        total = self.searcher.num_documents
-        depth = min(total, 4 * k)
-        while True:
-            passages, scores = self.searcher.search(vectors, depth, allowed=mask)
-            best, values, enough = _first_of_each(passages, scores, self._owner, k)
-            if depth == total or enough:
-                return best, values
-            depth = min(total, 4 * depth)
-
-    def _passage(self, passage: int) -> str:
-        if self._owner is None:
-            return "document"
-        number = passage - int(np.searchsorted(self._owner, self._owner[passage]))
-        return f"sentence {number}" if number else "document"
+        return best_of_documents(lambda depth: self.searcher.search(vectors, depth, allowed=mask), self._owner, k)
 
     def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> DenseRetriever:
         """Adds and removes documents without training: added ones are encoded and put behind the others.
@@ -171,21 +159,3 @@ class DenseRetriever:
         owner = storage.load_array(path / "owner.npy") if most else None
         searcher = dense.load_searcher(path / "searcher", verify=False)  # as part of this folder it was checked
         return cls(DenseEncoder.load(path / "encoder", verify=False), searcher, owner, most_sentences=most)
-
-
-def _first_of_each(
-    passages: Int32[np.ndarray, "batch depth"],
-    scores: Float32[np.ndarray, "batch depth"],
-    owner: Int32[np.ndarray, " vectors"],
-    k: int,
-) -> tuple[Int32[np.ndarray, "batch k"], Float32[np.ndarray, "batch k"], bool]:
-    """Of every row the first passage of each of the first k documents, and whether no deeper search would add any."""
-    best, values = np.full((len(passages), k), -1, np.int32), np.full((len(passages), k), -np.inf, np.float32)
-    enough = True
-    for row, (found, its) in enumerate(zip(passages, scores, strict=True)):
-        here = found >= 0
-        _, first = np.unique(owner[found[here]], return_index=True)
-        first = np.sort(first)[:k]
-        best[row, : len(first)], values[row, : len(first)] = found[here][first], its[here][first]
-        enough &= len(first) == k or not here.all()
-    return best, values, enough

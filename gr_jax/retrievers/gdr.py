@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
 from gr_jax.constraints import Trie
+from gr_jax.corpus.passages import sentence_passages
 from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids
@@ -25,16 +26,18 @@ from gr_jax.retrievers import gdr_decoding
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.retrievers.gdr_decoding import Decoded
+from gr_jax.retrievers.passages import Found, best_of_documents, first_depth, passage_name
 from gr_jax.retrievers.query_reader import QueryReader
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus
 
 KIND = "gdr"
-Answer = tuple[Decoded, tuple[np.ndarray, np.ndarray]]  # with documents and scores, [batch, k]
+Answer = tuple[Decoded, Found]  # with vectors and scores, [batch, k]
 SIMILARITIES = ("tanh", "cosine", "dot")
 POOLINGS = ("mean", "cls")
 _SETTINGS = (
+    "most_sentences",
     "transform",
     "beams",
     "chosen",
@@ -51,13 +54,17 @@ class GDRRetriever:
     """An encoder-decoder that writes cluster identifiers, and a search inside the clusters it wrote.
 
     score(q, d) = similarity(q·d) + beta · softmax over the beam of the score of d's cluster. A document of several
-    chosen clusters gets the best of its scores.
+    chosen clusters, or of several vectors, gets the best of its scores.
 
     Args:
       module, params: the network. What `GDRModel` learns of documents, `document/…`, is left out of the parameters.
       vocabulary: of the queries.
       cids: the clusters' identifiers; row i is the name of cluster i. Which documents are in it the searcher knows.
       searcher: over the documents' vectors, in these clusters.
+      owner: the document of every vector, ascending, the document's own before those of its sentences; None where every
+        document has one.
+      most_sentences: of a document that have vectors of their own (`corpus.sentence_passages`), in the clusters that it
+        is in; 0 where it has one. Documents that are added are cut so.
       document_encoder: what the documents' vectors were made with; needed to add documents.
       transform: name of the text transform that the network was trained with.
       beams: hypotheses kept. At least the widest level of the identifiers makes the choice of clusters exhaustive.
@@ -83,7 +90,9 @@ class GDRRetriever:
         vocabulary: text.Vocabulary,
         cids: Docids,
         searcher: ClusteredSearch,
+        owner: Int[np.ndarray, " vectors"] | None = None,
         *,
+        most_sentences: int = 0,
         document_encoder: DenseEncoder | None = None,
         transform: str = "none",
         beams: int = 100,
@@ -100,6 +109,9 @@ class GDRRetriever:
         _check_parts(module, vocabulary, cids, searcher, document_encoder)
         _check_settings(cids, beams, chosen, beta, similarity, pooling, normalize)
         self.module, self.vocabulary, self.searcher = module, vocabulary, searcher
+        if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
+            raise InputError("not one document for each vector", "Give the owner of every vector.")
+        self._owner, self.most_sentences = owner, most_sentences
         self.document_encoder = document_encoder
         self.cids = docids_lib.names_of_clusters(cids)
         self.transform, self.beams, self.chosen, self.beta = transform, beams, chosen, beta
@@ -131,10 +143,31 @@ class GDRRetriever:
         copy._set(params)
         return copy
 
+    def with_searcher(self, searcher: ClusteredSearch) -> GDRRetriever:
+        """The same retriever over other vectors of the same documents in the same clusters."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.searcher = searcher
+        return copy
+
+    def query_vectors(self, queries: Sequence[str]) -> Float[np.ndarray, "batch d"]:
+        """The vectors that documents are compared with.
+
+        Raises:
+          InputError: one of the queries is empty.
+        """
+        tokens, lengths = self._reader.read(queries)
+        vectors = np.zeros((len(queries), self.searcher.width), np.float32)
+        for rows in self._reader.batches(lengths):
+            padded = self._reader.padded(tokens[rows], int(lengths[rows].max()))
+            found = gdr_decoding.query_vectors(self._decoder, padded, self._settings)
+            vectors[rows] = np.asarray(found)[: len(rows)]
+        return vectors
+
     @property
     def num_documents(self) -> int:
         """Documents of the corpus that it answers from, removed ones included."""
-        return self.searcher.num_documents
+        return self.searcher.num_documents if self._owner is None else int(self._owner[-1]) + 1
 
     def retrieve(
         self,
@@ -151,7 +184,7 @@ class GDRRetriever:
           InputError: an empty query, or `k` is not positive.
         """
         check_question(queries, k)
-        mask = checked_allowed(allowed, len(queries), self.num_documents)
+        mask = self._of_vectors(checked_allowed(allowed, len(queries), self.num_documents))
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
@@ -160,11 +193,11 @@ class GDRRetriever:
         for rows in self._reader.batches(lengths) if self._trie is not None else ():
             its = None if mask is None else mask[rows]
             find = self._decode_and_search if self.fused else self._decode_then_search
-            decoded, found = find(tokens[rows], int(lengths[rows].max()), its, depth)
-            doc_index[rows, :depth], score[rows, :depth] = found
+            decoded, (vectors, score[rows, :depth]) = find(tokens[rows], int(lengths[rows].max()), its, depth)
+            doc_index[rows, :depth] = self._documents(vectors)
             if explain:
                 for at, row in enumerate(rows):
-                    evidence[row] = self._evidence(decoded, at, doc_index[row], score[row])
+                    evidence[row] = self._evidence(decoded, at, vectors[at], score[row])
         return Ranking(doc_index, score, tuple(evidence) if explain else None)
 
     def decode(self, queries: Sequence[str]) -> Decoded:
@@ -182,7 +215,7 @@ class GDRRetriever:
             (rows, self._decode(tokens[rows], int(lengths[rows].max()), None)) for rows in self._reader.batches(lengths)
         ]
         places = np.argsort(np.concatenate([rows for rows, _ in parts]))
-        return Decoded(*(np.concatenate(arrays)[places] for arrays in zip(*(part for _, part in parts), strict=True)))
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[places], *(part for _, part in parts))
 
     def search(
         self,
@@ -201,22 +234,64 @@ class GDRRetriever:
           allowed: which documents may be found.
           chosen, beta: other settings than the retriever's own.
         """
+        vectors, scores = self._search(decoded, k, self._of_vectors(allowed), chosen=chosen, beta=beta)
+        return self._documents(vectors), scores
+
+    def _search(
+        self,
+        decoded: Decoded,
+        k: int,
+        mask: Bool[np.ndarray, "batch vectors"] | None = None,
+        *,
+        chosen: int | None = None,
+        beta: float | None = None,
+        found: Found | None = None,
+    ) -> Found:
+        """The best vectors of the k best documents; `found` is what a first search gave."""
         chosen = self.chosen if chosen is None else chosen
         beta = self.beta if beta is None else beta
-        clusters, bonus = decoded.clusters[:, :chosen], beta * decoded.weights[:, :chosen]
-        return self.searcher.search_clusters(
-            decoded.vectors, clusters, k, cluster_scores=bonus, similarity=self._of_products, allowed=allowed
-        )
+        queries, clusters = np.asarray(decoded.vectors), np.asarray(decoded.clusters[:, :chosen])
+        bonus = beta * np.asarray(decoded.weights[:, :chosen])
+
+        def search(depth: int) -> Found:
+            return self.searcher.search_clusters(
+                queries, clusters, depth, cluster_scores=bonus, similarity=self._of_products, allowed=mask
+            )
+
+        if self._owner is not None:
+            return best_of_documents(search, self._owner, k, found)
+        return search(k) if found is None else found
+
+    def _documents(self, vectors: Int[np.ndarray, "batch k"]) -> Int[np.ndarray, "batch k"]:
+        return vectors if self._owner is None else np.where(vectors >= 0, self._owner[vectors], -1)
+
+    def _of_vectors(self, allowed: Bool[np.ndarray, "batch documents"] | None) -> np.ndarray | None:
+        return allowed if allowed is None or self._owner is None else allowed[:, self._owner]
+
+    def looks_into(
+        self, decoded: Decoded, row: int, documents: Int[np.ndarray, " n"], chosen: int | None = None
+    ) -> Bool[np.ndarray, " n"]:
+        """Which of these documents are in the clusters chosen for a query.
+
+        Args:
+          decoded: what `decode` gave.
+          row: of the query.
+          documents: positions.
+          chosen: another number of clusters than the retriever's own.
+        """
+        clusters = np.asarray(decoded.clusters[row, : self.chosen if chosen is None else chosen])
+        first = documents if self._owner is None else np.searchsorted(self._owner, documents)
+        return self.searcher.contains(first, clusters).any(axis=0)
 
     def share_scored(self, decoded: Decoded, chosen: int | None = None) -> Float[np.ndarray, " batch"]:
-        """For each query the share of the documents whose vectors are looked at; one that is in several of the chosen
+        """For each query the share of the documents' vectors that are looked at; one that is in several of the chosen
         clusters counts each time.
 
         Args:
           decoded: what `decode` gave.
           chosen: another number of clusters than the retriever's own.
         """
-        clusters = decoded.clusters[:, : self.chosen if chosen is None else chosen]
+        clusters = np.asarray(decoded.clusters[:, : self.chosen if chosen is None else chosen])
         scored = np.where(clusters >= 0, self._sizes[clusters], 0).sum(axis=1)
         return scored / max(self.searcher.num_live, 1)
 
@@ -234,14 +309,26 @@ class GDRRetriever:
         Raises:
           InputError: a position that no document has, or nothing to encode documents with; nothing is changed then.
         """
+        gone = np.asarray(remove, np.int64).reshape(-1)
+        if self._owner is not None and gone.size:
+            if not (0 <= gone.min() and gone.max() < self.num_documents):
+                raise InputError("no document has this position", "Give positions of documents.", value=list(remove))
+            gone = np.flatnonzero(np.isin(self._owner, gone))
         added = None
         if add is not None:
             if self.document_encoder is None:
                 raise InputError("there is nothing to encode documents with", "Give the retriever a document_encoder.")
-            added = self.document_encoder.encode(add.contents, "document")
-        self.searcher.remove(np.asarray(remove, np.int64).reshape(-1))
-        if added is not None:
+            texts, owner = sentence_passages(add, self.most_sentences)
+            added = self.document_encoder.encode(texts, "document")
+        self.searcher.remove(gone)
+        if added is not None and self._owner is None:
             self.searcher.add(added)
+        elif added is not None:
+            whole = np.unique(owner, return_index=True)[1]  # a document's own vector decides
+            clusters = np.maximum(self.searcher.choose_clusters(added[whole], 1), 0)
+            documents = self.num_documents
+            self.searcher.add(added, clusters[owner])
+            self._owner = np.concatenate([self._owner, (owner + documents).astype(np.int32)])
         self._look_at_clusters()
         return self
 
@@ -256,6 +343,8 @@ class GDRRetriever:
             self.cids.save(new / "cids")
             self.vocabulary.save(new / "vocabulary")
             self.searcher.save(new / "searcher")
+            if self._owner is not None:
+                np.save(new / "owner.npy", self._owner)
             if self.document_encoder is not None:
                 self.document_encoder.save(new / "document_encoder")
 
@@ -281,6 +370,7 @@ class GDRRetriever:
             text.load_vocabulary(folder / "vocabulary"),
             Docids.load(folder / "cids"),
             ClusteredSearch.load(folder / "searcher", verify=False, backend=backend),
+            storage.load_array(folder / "owner.npy") if meta["most_sentences"] else None,
             document_encoder=encoder,
             **{name: meta[name] for name in _SETTINGS},
         )
@@ -317,15 +407,15 @@ class GDRRetriever:
 
     def _decode_then_search(self, tokens: np.ndarray, longest: int, mask: np.ndarray | None, k: int) -> Answer:
         decoded = self._decode(tokens, longest, mask)
-        return decoded, self.search(decoded, k, allowed=mask)
+        return decoded, self._search(decoded, k, mask)
 
     def _decode_and_search(self, tokens: np.ndarray, longest: int, mask: np.ndarray | None, k: int) -> Answer:
         arguments, settings, rows = self._arguments(tokens, longest, mask), self._settings, len(tokens)
         chosen = min(settings.beams, self.chosen or settings.beams)
-        padded = len(arguments[2])
+        padded, depth = len(arguments[2]), k if self._owner is None else first_depth(self._owner, k)
         found = gdr_decoding.decode_and_search(
             *arguments,
-            self.searcher.fused(padded, chosen, k),
+            self.searcher.fused(padded, chosen, depth),
             None if mask is None else np.pad(mask, ((0, padded - rows), (0, 0))),
             self.beta,
             chosen=chosen,
@@ -334,21 +424,20 @@ class GDRRetriever:
         )
         decoded, candidates = jax.tree.map(lambda leaf: leaf[:rows], jax.device_get(found))
         clusters, bonus = decoded.clusters[:, :chosen], self.beta * decoded.weights[:, :chosen]
-        return decoded, self.searcher.finish(
-            candidates, decoded.vectors, clusters, bonus, k, similarity=self._of_products
-        )
+        first = self.searcher.finish(candidates, decoded.vectors, clusters, bonus, depth, similarity=self._of_products)
+        return decoded, self._search(decoded, k, mask, found=first)
 
     def _evidence(
-        self, decoded: Decoded, at: int, documents: Int[np.ndarray, " k"], scores: Float[np.ndarray, " k"]
+        self, decoded: Decoded, at: int, vectors: Int[np.ndarray, " k"], scores: Float[np.ndarray, " k"]
     ) -> tuple[tuple[Evidence, ...], ...]:
         """Of every document the best cluster that it was found in, and what is left of its score."""
-        documents, clusters = documents[documents >= 0], decoded.clusters[at, : self.chosen]
-        first = self.searcher.contains(documents, clusters).argmax(axis=0)  # clusters stand best first
+        vectors, clusters = vectors[vectors >= 0], np.asarray(decoded.clusters[at, : self.chosen])
+        first = self.searcher.contains(vectors, clusters).argmax(axis=0)  # clusters stand best first
         reasons = []
-        for score, place in zip(scores.tolist(), first.tolist(), strict=False):
+        for vector, score, place in zip(vectors.tolist(), scores.tolist(), first.tolist(), strict=False):
             row, share = int(clusters[place]), self.beta * float(decoded.weights[at, place])
             cid = Evidence("docid", self.cids.name(row), share, tuple(self.cids.sequence(row)))
-            reasons.append((cid, Evidence("similarity", "document", score - share)))
+            reasons.append((cid, Evidence("similarity", passage_name(self._owner, vector), score - share)))
         return tuple(reasons)
 
 

@@ -120,5 +120,15 @@ def decode_and_search(
     return decoded, search.search(decoded.vectors, clusters, bonus, allowed, tanh=tanh)
 
 
+@functools.partial(jax.jit, static_argnames=("settings",))
+def query_vectors(
+    decoder: GenerativeDecoder, tokens: Int[Array, "batch length"], settings: Settings
+) -> Float[Array, "batch d"]:
+    """The vectors of `decode` alone."""
+    encoded = _apply(decoder, tokens, method="encode")
+    vectors = _apply(decoder, encoded, tokens, settings.pooling, method="query_vector")
+    return encoders.unit(vectors) if settings.unit_vectors else vectors
+
+
 def _apply(decoder: GenerativeDecoder, *args: Any, method: str) -> Any:
     return decoder.module.apply({"params": decoder.params}, *args, method=method)

@@ -1,0 +1,171 @@
+"""The encoder that documents are clustered and matched by, trained as a dense retriever or as it is; its vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import jax
+import numpy as np
+
+from gr_jax import models, storage
+from gr_jax.errors import InputError
+from gr_jax.models import corpus_encoding
+from gr_jax.recipes import contrastive, documents, examples, mining
+from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
+from gr_jax.recipes.settings import PseudoQueries, Vectors
+from gr_jax.recipes.stages import Stage, Workplace
+from gr_jax.retrievers.dense_encoder import DenseEncoder
+
+NAME = "document_encoder"
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedDocuments:
+    """The first stages of a recipe: from documents to the vectors of a document encoder.
+
+    Attributes:
+      corpus, vocabulary, bm25, pseudo_queries: their stages.
+      learning: what only the document encoder's training reads.
+      encoder: a `DenseEncoder`, in the folder `encoder`.
+      vectors: of documents or passages, laid out as `documents.vectors_stage` does.
+    """
+
+    corpus: Stage
+    vocabulary: Stage
+    bm25: Stage
+    pseudo_queries: Stage
+    learning: tuple[Stage, ...]
+    encoder: Stage
+    vectors: Stage
+
+    @property
+    def stages(self) -> list[Stage]:
+        """In the order in which they are made."""
+        first = [self.corpus, self.vocabulary, self.bm25, self.pseudo_queries]
+        return [*first, *self.learning, self.encoder, self.vectors]
+
+
+def encoded_documents(
+    corpus: Stage,
+    encoders: Encoders,
+    training: ContrastiveTraining,
+    mined: Mining,
+    pseudo_queries: PseudoQueries,
+    lexical: Lexical,
+    vectors: Vectors,
+    trained: str | os.PathLike = "",
+) -> EncodedDocuments:
+    """The stages of the document encoder.
+
+    Args:
+      corpus: its stage.
+      encoders: the network.
+      training: how it is trained; 0 steps leave it as it is.
+      mined: its hard negatives.
+      pseudo_queries: that it is trained on beside the questions.
+      lexical: BM25, by which some of them are mined.
+      vectors: which parts of documents get one; the encoder is `encoders`'.
+      trained: folder of a run of `dpr`, whose encoder is taken instead; `training` then counts for nothing.
+
+    Raises:
+      InputError: settings that do not go together, or `trained` is no such folder.
+    """
+    vocabulary = examples.vocabulary_stage(corpus, encoders)
+    bm25 = mining.bm25_stage(corpus, lexical)
+    made = documents.pseudo_queries_stage(corpus, pseudo_queries)
+    learning: list[Stage] = []
+    if trained:
+        encoder = _taken_stage(pathlib.Path(trained), encoders)
+    else:
+        if "cluster" in mined.shares:
+            raise InputError(
+                "there are no clusters before the document encoder",
+                "Take another kind of negatives for it: document_encoder/Mining.shares = {...}.",
+                value=dict(mined.shares),
+            )
+        if training.steps:
+            taught = training.taught(encoders)
+            pairs = mining.examples_stage(corpus, made, vocabulary, taught, training)
+            wrong = mining.negatives_stage(corpus, made, vocabulary, pairs, bm25, None, taught, mined, training)
+            learning = [made, pairs, wrong]
+        model = contrastive.model_stage(corpus, vocabulary, learning, encoders, mined, training)
+        encoder = dataclasses.replace(model, name=NAME, shared=True)
+    encoded = vectors_stage(corpus, encoder, vectors)
+    return EncodedDocuments(corpus, vocabulary, bm25, made, tuple(learning[1:]), encoder, encoded)
+
+
+def _taken_stage(run: pathlib.Path, encoders: Encoders) -> Stage:
+    """The encoder of a finished run, copied."""
+    model = run / "model"
+    manifest = storage.read_folder(model, "model")
+    if not (model / "encoder").is_dir():
+        raise InputError("a run that trained no bi-encoder", "Name the MODEL_DIR of a run of dpr.", file=run)
+
+    def make(place: Workplace) -> None:
+        shutil.copytree(model / "encoder", place.folder / "encoder")
+        found = DenseEncoder.load(place.folder / "encoder").config
+        for name in ("pooling", "similarity"):
+            if getattr(found, name) != getattr(encoders, name):
+                raise InputError(
+                    f"an encoder whose {name} is {getattr(found, name)!r}",
+                    f"Set Encoders.{name} = {getattr(found, name)!r}.",
+                    file=run,
+                    value=getattr(encoders, name),
+                )
+
+    return Stage(NAME, {"trained": manifest.made_from}, (), make, shared=True)
+
+
+def load_encoder(folder: pathlib.Path) -> DenseEncoder:
+    """The encoder of a finished stage."""
+    return DenseEncoder.load(folder / "encoder")
+
+
+def vectors_stage(corpus: Stage, encoder: Stage, vectors: Vectors) -> Stage:
+    """Vectors of documents or their passages by an encoder of a stage, laid out as of `documents.vectors_stage`."""
+
+    def make(place: Workplace) -> None:
+        network = load_encoder(place.inputs[encoder.name])
+        texts, owner = documents.passages(documents.load_dataset(place.inputs["corpus"]), vectors)
+        np.save(place.folder / "owner.npy", owner)
+        embedded = place.folder / "embeddings"
+        array = models.encode_corpus(
+            network.of_documents,
+            texts,
+            embedded,
+            work=place.work,
+            max_length=network.lengths["document"],
+            process=(0, 1),
+            progress=True,
+        )
+        assert array is not None
+        place.meta.update({"vectors": len(array), "dimension": array.shape[1]})
+        os.replace(embedded / corpus_encoding.FILE, place.folder / "vectors.npy")
+        shutil.rmtree(embedded)
+
+    config: dict[str, Any] = {"passages": vectors.passages}
+    if vectors.passages != "document":
+        config["most_sentences"] = vectors.most_sentences
+    return Stage("vectors", config, (corpus, encoder), make, shared=encoder.shared)
+
+
+def query_tower(encoder: DenseEncoder, dropout: float) -> tuple[models.BertConfig | models.T5Config, dict]:
+    """Configuration and parameters of a stack that reads queries as this encoder does, as a pretrained one is given.
+
+    Raises:
+      InputError: its vectors are more than pooled states.
+    """
+    config = encoder.config
+    if config.projection is not None or config.pooling == "pooler":
+        raise InputError(
+            "queries' vectors are pooled states here, and this document encoder makes more of them",
+            'Set Encoders.projection = 0 and Encoders.pooling = "mean" or "cls".',
+            value=config.projection or config.pooling,
+        )
+    params = jax.tree.map(np.asarray, dict(encoder.params[config.scope("query")]))
+    stack = dataclasses.replace(config.tower("query").config, dropout_rate=dropout)
+    return stack, {name: params[name] for name in ("token_embedder", "encoder")}

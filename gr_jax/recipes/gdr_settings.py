@@ -1,0 +1,86 @@
+"""What recipes that write clusters can be told beside `dense_settings` and `clusters`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import gin
+
+from gr_jax.errors import InputError
+from gr_jax.recipes.settings import Settings, at_least, one_of
+from gr_jax.retrievers import gdr_choice
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class Matching(Settings):
+    """GDR's loss, L_cid + λ · L_intra, and what is compared.
+
+    Attributes:
+      start: what the encoder of queries starts from: the "document_encoder" (its side of queries), or the "pretrained"
+        encoder.
+      similarity: of query and document: "tanh" of the product (the paper's), "cosine" or "dot".
+      temperature: τ; similarities are divided by it.
+      alpha: α, what a negative of the answer's own cluster weighs where another document of the batch weighs 1.
+      intra_weight: λ.
+      rdrop: weight of the symmetric KL between two passes with dropout; 0 makes one pass, in half the time.
+    """
+
+    start: str = "document_encoder"
+    similarity: str = "cosine"
+    temperature: float = 0.02
+    alpha: float = 1.0
+    intra_weight: float = 1.0
+    rdrop: float = 0.15
+
+    def __post_init__(self):
+        one_of("Matching.start", self.start, "document_encoder", "pretrained")
+        one_of("Matching.similarity", self.similarity, "tanh", "cosine", "dot")
+        for name in ("temperature", "alpha"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"Matching.{name} is not above 0", "Set it to 1.", value=getattr(self, name))
+        for name in ("intra_weight", "rdrop"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(f"Matching.{name} is below 0", "Set it to 0.", value=getattr(self, name))
+
+
+@gin.configurable(module="gr_jax.recipes")
+@dataclasses.dataclass(frozen=True)
+class ClusterSearch(Settings):
+    """How clusters are written and searched.
+
+    Attributes:
+      beams: hypotheses kept; at least the widest level of the identifiers makes the choice of clusters exhaustive.
+      normalize: clusters' scores are log-probabilities over the "vocabulary" or the "level", in training too.
+      length_penalty: of the beam search.
+      betas: weights of the clusters' scores, of which dev chooses; without a dev split the first is taken.
+      chosen: numbers of clusters looked into, of which dev chooses; without a dev split the last is taken.
+      measure: what is to be highest on dev.
+      most_share: largest share of the documents that may be scored for a query, in the mean.
+      codes: "int8" searches codes, and scores what they find exactly; "" searches the vectors.
+      max_query_length: tokens read of a query.
+    """
+
+    beams: int = 100
+    normalize: str = "level"
+    length_penalty: float = 0.0
+    betas: Sequence[float] = gdr_choice.BETAS
+    chosen: Sequence[int] = gdr_choice.CHOSEN
+    measure: str = "RR@10"
+    most_share: float = 1.0
+    codes: str = ""
+    max_query_length: int = 64
+
+    def __post_init__(self):
+        one_of("ClusterSearch.normalize", self.normalize, "vocabulary", "level")
+        one_of("ClusterSearch.codes", self.codes, "", "int8")
+        at_least(1, beams=self.beams, max_query_length=self.max_query_length)
+        if not self.betas or min(self.betas) < 0 or not self.chosen or min(self.chosen) < 1:
+            raise InputError(
+                "ClusterSearch has nothing to choose from",
+                "Give betas of 0 or more, and chosen of 1 or more.",
+                value=(list(self.betas), list(self.chosen)),
+            )
+        if not 0 < self.most_share <= 1:
+            raise InputError("ClusterSearch.most_share is no share", "Set it to 0.15.", value=self.most_share)
