@@ -22,6 +22,7 @@ from gr_jax.recipes.interaction_settings import Crossing as Crossing
 from gr_jax.recipes.interaction_settings import Interaction as Interaction
 from gr_jax.recipes.late_interaction import colbert as colbert
 from gr_jax.recipes.lexical import bm25 as bm25
+from gr_jax.recipes.nci import nci as nci
 from gr_jax.recipes.query_generator import QueryGenerating as QueryGenerating
 from gr_jax.recipes.run import run as run
 from gr_jax.recipes.settings import Decoding as Decoding

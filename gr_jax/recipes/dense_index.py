@@ -140,13 +140,12 @@ def results_stage(
 
 
 def start_report(name: str, dataset: Dataset, provenance: dict[str, Any]) -> evaluation.Report:
-    """A report of systems that generate nothing."""
+    """A report of a system and its baseline; where `provenance` says nothing else, of one that generates nothing."""
     about = evaluation.Provenance(
         corpus={"name": dataset.name, **dataset.fingerprint},
         split=results.judged_splits(dataset),
         duplicate_rule="documents as they are given",
-        constraint="none: nothing is generated",
-        **{"normalizer": _NORMALIZER, **provenance},
+        **{"constraint": "none: nothing is generated", "normalizer": _NORMALIZER, **provenance},
     )
     return evaluation.Report(f"{name} on {dataset.name}", about, baseline="BM25")
 

@@ -8,7 +8,6 @@ import pathlib
 import shutil
 from typing import Any
 
-import jax
 import numpy as np
 
 from gr_jax import models, storage
@@ -151,21 +150,3 @@ def vectors_stage(corpus: Stage, encoder: Stage, vectors: Vectors) -> Stage:
     if vectors.passages != "document":
         config["most_sentences"] = vectors.most_sentences
     return Stage("vectors", config, (corpus, encoder), make, shared=encoder.shared)
-
-
-def query_tower(encoder: DenseEncoder, dropout: float) -> tuple[models.BertConfig | models.T5Config, dict]:
-    """Configuration and parameters of a stack that reads queries as this encoder does, as a pretrained one is given.
-
-    Raises:
-      InputError: its vectors are more than pooled states.
-    """
-    config = encoder.config
-    if config.projection is not None or config.pooling == "pooler":
-        raise InputError(
-            "queries' vectors are pooled states here, and this document encoder makes more of them",
-            'Set Encoders.projection = 0 and Encoders.pooling = "mean" or "cls".',
-            value=config.projection or config.pooling,
-        )
-    params = jax.tree.map(np.asarray, dict(encoder.params[config.scope("query")]))
-    stack = dataclasses.replace(config.tower("query").config, dropout_rate=dropout)
-    return stack, {name: params[name] for name in ("token_embedder", "encoder")}

@@ -72,7 +72,7 @@ def model_stage(
         else:
             start = None
             if matching.start == "document_encoder":
-                start = document_encoder.query_tower(encoder, network.dropout)
+                start = networks.query_tower(encoder, network.dropout)
             module, pretrained = networks.make_network(network, words.size, cids, start)
             params = networks.initial_parameters(module, network, pretrained, cids, np.asarray(vectors), training.seed)
             multipliers = networks.learning_rate_multipliers(module, network, pretrained)

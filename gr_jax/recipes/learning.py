@@ -23,6 +23,7 @@ from gr_jax.recipes.settings import Decoding, Network
 from gr_jax.recipes.settings import Training as TrainingSettings
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import Retriever, index
+from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.retrievers.generative import GenerativeRetriever
 
 # Not through gr_jax.training, which loads lazily: gin must know every configurable before it reads a file.
@@ -47,15 +48,25 @@ def model_stage(
     network: Network,
     settings: TrainingSettings,
     decoding: Decoding,
+    start: Stage | None = None,
 ) -> Stage:
-    """Trains the network. Interrupted, it goes on from its latest checkpoint with the same result."""
+    """Trains the network. Interrupted, it goes on from its latest checkpoint with the same result.
+
+    Args:
+      corpus, vectors, docids, vocabulary, token_rows: their stages.
+      network, settings, decoding: settings.
+      start: a stage of an encoder whose side of queries the network's starts from; None: the one that `network` names.
+    """
     dev_beams = min(decoding.beams, DEV_BEAMS)
 
     def make(place: Workplace) -> None:
         before, started = seconds_of_earlier_starts(place.work), time.monotonic()
         ids = documents.load_docids(place.inputs["docids"])
         words = examples.load_vocabulary(place.inputs["vocabulary"])
-        module, pretrained = networks.make_network(network, words.size, ids)
+        tower = None
+        if start is not None:
+            tower = networks.query_tower(DenseEncoder.load(place.inputs[start.name] / "encoder"), network.dropout)
+        module, pretrained = networks.make_network(network, words.size, ids, tower)
         document_vectors = np.asarray(documents.load_vectors(place.inputs["vectors"]))
         named = documents.load_docids_of_vectors(place.inputs["docids"])
         params = networks.initial_parameters(module, network, pretrained, named, document_vectors, settings.seed)
@@ -91,6 +102,7 @@ def model_stage(
         model = models.EncoderDecoderModel(
             module=module,
             label_smoothing=settings.label_smoothing,
+            rdrop=settings.rdrop,
             normalize=settings.normalize,
             levels=ids.levels,
             eos_id=ids.eos_id,
@@ -126,7 +138,7 @@ def model_stage(
         place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev})
         return result.params
 
-    inputs = (corpus, vectors, docids, vocabulary, token_rows)
+    inputs = (corpus, vectors, docids, vocabulary, token_rows, *([] if start is None else [start]))
     about = network.as_config() | documents.encoder_config(network.encoder)
     taught = settings.as_config()
     if settings.multipliers is None:

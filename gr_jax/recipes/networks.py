@@ -16,6 +16,7 @@ from gr_jax.errors import InputError
 from gr_jax.models.docid_tables import initialise_docid_tables
 from gr_jax.recipes import documents
 from gr_jax.recipes.settings import Network
+from gr_jax.retrievers.dense_encoder import DenseEncoder
 
 # Docid vocabularies are padded to this, so that output tables split evenly over the devices of a mesh.
 VOCABULARY_MULTIPLE = 8
@@ -68,6 +69,24 @@ def make_network(
         pawa_layers=network.pawa_layers,
     )
     return module, pretrained
+
+
+def query_tower(encoder: DenseEncoder, dropout: float) -> Pretrained:
+    """Configuration and parameters of a stack that reads queries as this encoder does, as a pretrained one is given.
+
+    Raises:
+      InputError: its vectors are more than pooled states.
+    """
+    config = encoder.config
+    if config.projection is not None or config.pooling == "pooler":
+        raise InputError(
+            "queries' vectors are pooled states here, and this document encoder makes more of them",
+            'Set Encoders.projection = 0 and Encoders.pooling = "mean" or "cls".',
+            value=config.projection or config.pooling,
+        )
+    params = jax.tree.map(np.asarray, dict(encoder.params[config.scope("query")]))
+    stack = dataclasses.replace(config.tower("query").config, dropout_rate=dropout)
+    return stack, {name: params[name] for name in ("token_embedder", "encoder")}
 
 
 def initial_parameters(

@@ -227,6 +227,7 @@ class Training(Settings):
         pretrained moves a little and its lower half not at all, a random output table moves a lot.
       normalize: the softmax of the loss: over the whole "vocabulary" or the "level" of the docid.
       label_smoothing: share of the target given to the other tokens.
+      rdrop: weight of the symmetric KL between two passes with dropout (NCI's, .15 there); 0 makes one pass.
       microbatches: parts that a batch is computed in, one after the other.
       evaluate_every: steps between retrievals on dev; 0 only at the end.
       dev_queries: how many of the dev queries they use.
@@ -255,6 +256,7 @@ class Training(Settings):
     multipliers: Mapping[str, float] | None = None
     normalize: str = "level"
     label_smoothing: float = 0.0
+    rdrop: float = 0.0
     microbatches: int = 1
     evaluate_every: int = 100
     dev_queries: int = 400
@@ -263,6 +265,13 @@ class Training(Settings):
     checkpoint_every: int = 200
     mesh: tuple[int, int] = (0, 1)
     seed: int = 0
+
+    def as_config(self) -> dict[str, Any]:
+        """Without what is switched off, as before there was any."""
+        config = dataclasses.asdict(self)
+        if not self.rdrop:
+            del config["rdrop"]
+        return config
 
     def __post_init__(self):
         one_of("Training.optimizer", self.optimizer, "adamw", "adafactor")
