@@ -104,17 +104,18 @@ def _taken_stage(run: pathlib.Path, encoders: Encoders) -> Stage:
     if not (model / "encoder").is_dir():
         raise InputError("a run that trained no bi-encoder", "Name the MODEL_DIR of a run of dpr.", file=run)
 
+    found = DenseEncoder.load(model / "encoder").config
+    for name in ("pooling", "similarity"):
+        if getattr(found, name) != getattr(encoders, name):
+            raise InputError(
+                f"an encoder whose {name} is {getattr(found, name)!r}",
+                f"Set Encoders.{name} = {getattr(found, name)!r}.",
+                file=run,
+                value=getattr(encoders, name),
+            )
+
     def make(place: Workplace) -> None:
         shutil.copytree(model / "encoder", place.folder / "encoder")
-        found = DenseEncoder.load(place.folder / "encoder").config
-        for name in ("pooling", "similarity"):
-            if getattr(found, name) != getattr(encoders, name):
-                raise InputError(
-                    f"an encoder whose {name} is {getattr(found, name)!r}",
-                    f"Set Encoders.{name} = {getattr(found, name)!r}.",
-                    file=run,
-                    value=getattr(encoders, name),
-                )
 
     return Stage(NAME, {"trained": manifest.made_from}, (), make, shared=True)
 

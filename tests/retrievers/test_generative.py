@@ -349,7 +349,9 @@ def test_saved_and_loaded_it_answers_the_same(tmp_path):
     loaded = GenerativeRetriever.load(tmp_path / "retriever")
     names = ("normalize", "transform", "max_query_length", "beams")
     assert [getattr(loaded, name) for name in names] == [getattr(made, name) for name in names]
-    loaded._reader.batch_size = made._reader.batch_size  # how to compute, which is not kept; another would round otherwise
+    loaded._reader.batch_size = (
+        made._reader.batch_size
+    )  # how to compute, which is not kept; another would round otherwise
     expected, found = (r.retrieve(QUERIES, 14, explain=True) for r in (made, loaded))
     np.testing.assert_array_equal(found.doc_index, expected.doc_index)
     np.testing.assert_array_equal(found.score, expected.score)

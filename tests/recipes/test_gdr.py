@@ -1,0 +1,205 @@
+"""Recipes of GDR and NCI: what they make, share, make again, choose, and how the second training goes on."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gr_jax
+from gr_jax import docids as docids_lib
+from gr_jax import recipes, storage
+from gr_jax.errors import InputError
+from gr_jax.models import network_folder
+from gr_jax.recipes import clusters as clusters_lib
+from gr_jax.recipes import documents
+from gr_jax.retrievers import GDRRetriever
+from gr_jax.training.negatives import Negatives
+from tests.recipes.conftest import network
+from tests.recipes.test_dsi import Said
+
+ENCODERS = recipes.Encoders(
+    encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1, query_length=24, document_length=32
+)
+SHARED = ["corpus", "vocabulary", "bm25", "pseudo_queries", "pairs", "negatives", "document_encoder", "vectors"]
+
+
+def training(**changes: Any) -> recipes.ContrastiveTraining:
+    chosen = {
+        "steps": 4, "batch_size": 8, "negatives": 2, "warmup_steps": 0, "learning_rate": 1e-2, "evaluate_every": 2,
+        "dev_queries": 8, "checkpoint_every": 2, "seed": 1,
+    }  # fmt: skip
+    return recipes.ContrastiveTraining(**(chosen | changes))
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Arguments of `recipes.gdr` besides the folders: both trainings, a vector a sentence, small enough for a test."""
+    chosen = {
+        "encoders": ENCODERS,
+        "encoder_training": training(steps=2),
+        "encoder_mined": recipes.Mining(shares={"bm25": 1.0}, kept=2),
+        "pseudo_queries": recipes.PseudoQueries(kinds={"title": 1, "sentence": 1}),
+        "clusters": recipes.Clusters(budget=6),
+        "network": network(outputs="centroid", query_residual=True),
+        "matching": recipes.Matching(alpha=2.0),
+        "mined": recipes.Mining(shares={"cluster": 0.5, "model": 0.5, "random": 0.0}, kept=4),
+        "training": training(),
+        "joint": training(steps=2, keep_best="", evaluate_every=0, dev_queries=0),
+        "search": recipes.ClusterSearch(beams=6, betas=(0.0, 0.1), chosen=(1, 3, 6)),
+        "most_sentences": 2,
+        "say": lambda line: None,
+    }
+    return chosen | changes
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A run, and what it said."""
+
+    source: pathlib.Path
+    model_dir: pathlib.Path
+    searcher: Any
+    said: Said
+
+    @property
+    def shared(self) -> pathlib.Path:
+        return self.model_dir.parent / "shared"
+
+
+@pytest.fixture(scope="module")
+def finished(beir, tmp_path_factory) -> Finished:
+    model_dir = tmp_path_factory.mktemp("gdr") / "runs" / "gdr"
+    said = Said()
+    searcher = recipes.gdr(beir, model_dir, **settings(say=said.append))
+    return Finished(beir, model_dir, searcher, said)
+
+
+def test_every_stage_is_made_once(finished):
+    made = finished.said.made()
+    own = [
+        "clusters",
+        "pairs",
+        "negatives",
+        "model",
+        "joint_model",
+        "joint_vectors",
+        "passage_vectors",
+        "index",
+        "results",
+    ]
+    assert [name for name in made if name not in SHARED] == [name for name in own if name not in SHARED]
+    assert len(made) == len(set(made)) + 1  # negatives of the document encoder, and GDR's; pairs are the same
+    said = Said()
+    recipes.gdr(finished.source, finished.model_dir, **settings(say=said.append))
+    assert said.made() == []
+
+
+def test_what_is_on_disk_is_what_was_returned(finished):
+    queries = ["where is the red cat", "who saw a grey goat"]
+    searcher = gr_jax.load(finished.model_dir / "index")
+    assert isinstance(searcher.retriever, GDRRetriever)
+    one, other = (s.retrieve(queries, 24) for s in (finished.searcher, searcher))
+    np.testing.assert_array_equal(one.doc_index, other.doc_index)
+
+
+def test_the_index_has_the_best_point_of_dev(finished):
+    choice = json.loads((finished.model_dir / "index" / "choice.json").read_text())
+    assert len(choice["table"]) == 6
+    best = max(point["RR@10"] for point in choice["table"])
+    retriever = gr_jax.load(finished.model_dir / "index").retriever
+    assert (retriever.beta, retriever.chosen) == (choice["beta"], choice["chosen"])
+    chosen = [p for p in choice["table"] if (p["beta"], p["chosen"]) == (retriever.beta, retriever.chosen)]
+    assert chosen[0]["RR@10"] == best
+
+
+def test_negatives_of_the_cluster_are_of_the_clusters_that_are_written(finished):
+    folders = [path for path in finished.shared.glob("negatives-*") if (path / "cluster").exists()]
+    cids = clusters_lib.load_clusters(next(finished.shared.glob("clusters-*")))
+    cluster_of = docids_lib.memberships(cids)[:, 0]
+    table = Negatives.load(folders[0] / "cluster").documents
+    rows = np.flatnonzero((table >= 0).any(axis=1))
+    assert len(rows)
+    for row in rows:
+        assert len({cluster_of[document] for document in table[row] if document >= 0}) == 1
+
+
+def test_the_second_training_moves_documents_and_their_vectors_are_made_anew(finished):
+    first = documents.load_vectors(next(finished.shared.glob("vectors-*")))
+    second = documents.load_vectors(finished.model_dir / "joint_vectors")
+    assert first.shape == second.shape and not np.allclose(first, second, atol=1e-4)
+    searcher = gr_jax.load(finished.model_dir / "index")
+    encoder, owner = searcher.retriever.document_encoder, searcher.retriever._owner
+    whole = np.unique(owner, return_index=True)[1]
+    passages = documents.load_vectors(finished.model_dir / "passage_vectors")
+    expected = encoder.encode(searcher.corpus.contents, "document")
+    np.testing.assert_allclose(passages[whole], expected, atol=1e-4)
+    np.testing.assert_allclose(second, expected, atol=1e-4)
+    before, after = (network_folder.load_network(finished.model_dir / name)[1] for name in ("model", "joint_model"))
+    assert set(before) == set(after)  # the documents' parameters are not the network's
+
+
+def test_results_have_bm25_and_the_vectors_alone_beside(finished):
+    metrics = json.loads((finished.model_dir / "results" / "metrics.json").read_text())
+    assert set(metrics["test"]) == {"BM25", "GDR, vectors alone", "GDR"}
+    scored = json.loads((finished.model_dir / "results" / "clusters.json").read_text())["test"]
+    assert 0 < scored["share_scored"] <= 1 and 0 <= scored["answer_in_chosen"] <= 1
+    report = (finished.model_dir / "results" / "report.md").read_text()
+    assert "trie over 6 clusters" in report
+
+
+def test_an_encoder_that_dpr_trained_is_taken_and_nothing_is_trained_twice(finished, tmp_path):
+    trained = tmp_path / "runs" / "dpr"
+    recipes.dpr(
+        finished.source, trained, encoders=ENCODERS, training=training(steps=2, evaluate_every=0, dev_queries=0),
+        mined=recipes.Mining(shares={"bm25": 1.0}, kept=2), say=lambda line: None, until="model",
+    )  # fmt: skip
+    said = Said()
+    untrained = {"training": training(steps=0), "joint": training(steps=0), "most_sentences": 0}
+    recipes.gdr(finished.source, tmp_path / "runs" / "gdr", **settings(trained=trained, say=said.append, **untrained))
+    assert "pairs" not in said.made() and "negatives" not in said.made()
+    copied = (
+        next((tmp_path / "runs" / "shared").glob("document_encoder-*")) / "encoder" / network_folder.PARAMETERS_FILE
+    )
+    assert copied.read_bytes() == (trained / "model" / "encoder" / network_folder.PARAMETERS_FILE).read_bytes()
+    with pytest.raises(InputError, match="Set Encoders.pooling = \"mean\"|Set Encoders.pooling = 'mean'"):
+        other = dataclasses.replace(ENCODERS, pooling="cls")
+        recipes.gdr(
+            finished.source, tmp_path / "runs" / "other", **settings(trained=trained, encoders=other, **untrained)
+        )
+    with pytest.raises(InputError):
+        recipes.gdr(finished.source, tmp_path / "runs" / "none", **settings(trained=tmp_path / "nowhere"))
+
+
+def test_negatives_mined_by_the_model_are_refreshed(finished, tmp_path):
+    mined = recipes.Mining(shares={"ance": 1.0, "cluster": 0.0}, kept=4, refresh_every=2)
+    model_dir = finished.model_dir.with_name("refreshed")
+    recipes.gdr(
+        finished.source, model_dir, until="model",
+        **settings(mined=mined, training=training(steps=6), joint=training(steps=0)),
+    )  # fmt: skip
+    assert storage.read_folder(model_dir / "model").meta["refreshes"] == 1  # mined at 2, used from 4 on
+
+
+def test_nci_writes_the_clusters_of_gdr_and_a_place_in_them(finished):
+    model_dir = finished.model_dir.with_name("nci")
+    names = ("encoders", "encoder_training", "encoder_mined", "pseudo_queries", "clusters", "network", "say")
+    searcher = recipes.nci(
+        finished.source,
+        model_dir,
+        **{name: settings()[name] for name in names},
+        training=recipes.Training(steps=2, warmup_steps=0, batch_size=8, dev_queries=0, rdrop=0.1, seed=1),
+        decoding=recipes.Decoding(beams=10),
+    )
+    docids = documents.load_docids(next(finished.shared.glob("docids-*")))
+    cids = clusters_lib.load_clusters(next(finished.shared.glob("clusters-*")))
+    cluster_of = docids_lib.memberships(cids)[:, 0]
+    path_of = {}
+    for row in range(len(docids)):
+        (document,) = docids.documents_of(row)
+        path_of.setdefault(tuple(docids.sequence(row)[:-1]), set()).add(int(cluster_of[document]))
+    assert len(path_of) == 6 and all(len(clusters) == 1 for clusters in path_of.values())
+    assert searcher.retrieve(["where is the red cat"], 5).doc_index.min() >= 0
+    with pytest.raises(InputError, match="hierarchical"):
+        recipes.nci(finished.source, model_dir, clusters=recipes.Clusters(algorithm="kmeans"))
