@@ -30,8 +30,6 @@ from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
 from gr_jax.training.gdr_batches import GDRBatches
 
-# During training the clusters' scores count as they do with the middle of the weights that dev chooses from.
-_BETA = 1.0
 # Documents move as a pretrained encoder does, where nobody says otherwise.
 DOCUMENT_MULTIPLIERS = {f"{DOCUMENT}/token_embedder": 0.0, DOCUMENT: 0.05}
 
@@ -74,7 +72,9 @@ def model_stage(
             if matching.start == "document_encoder":
                 start = networks.query_tower(encoder, network.dropout)
             module, pretrained = networks.make_network(network, words.size, cids, start)
-            params = networks.initial_parameters(module, network, pretrained, cids, np.asarray(vectors), training.seed)
+            params = networks.initial_parameters(
+                module, network, pretrained, cids, np.asarray(vectors), training.seed, unit=True
+            )
             multipliers = networks.learning_rate_multipliers(module, network, pretrained)
         if training.steps:
             dataset = documents.load_dataset(place.inputs["corpus"])
@@ -101,7 +101,12 @@ def model_stage(
         inputs = (*inputs, encoded.pseudo_queries, pairs, negatives)
         config |= {
             "mining": {"shares": dict(mined.shares), "refresh_every": mined.refresh_every},
-            "search": {"beams": search.beams, "normalize": search.normalize},
+            "search": {
+                "beams": search.beams,
+                "normalize": search.normalize,
+                "beta": search.betas[0],
+                "most_share": search.most_share,
+            },
         }
         if training.multipliers is None:  # another default is another training
             config["training"]["multipliers"] = networks.DEFAULT_MULTIPLIERS | (
@@ -126,7 +131,8 @@ def make_retriever(
     *,
     most_sentences: int = 0,
 ) -> GDRRetriever:
-    """A retriever of these settings, which looks into all clusters that it writes.
+    """A retriever of these settings, with the first of the weights that dev chooses from, which looks into as many
+    clusters as `search.most_share` of them are: as training looks at dev.
 
     Args:
       vectors: of documents, or of passages.
@@ -150,7 +156,8 @@ def make_retriever(
         document_encoder=encoder,
         transform=transform,
         beams=search.beams,
-        beta=_BETA,
+        beta=search.betas[0],
+        chosen=max(1, int(search.most_share * len(cids))),
         similarity=matching.similarity,
         pooling=encoders.pooling,
         normalize=search.normalize,

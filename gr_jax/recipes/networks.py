@@ -96,8 +96,16 @@ def initial_parameters(
     docids: Docids,
     vectors: np.ndarray | None,
     seed: int,
+    *,
+    unit: bool = False,
 ) -> dict:
     """Random parameters from `seed`, with the pretrained encoder's and the docids' own put in.
+
+    Args:
+      module, network, pretrained: of `make_network`.
+      docids, vectors: what outputs start from, where they do.
+      seed: of the rest.
+      unit: scale centroids to length 1: what is written first then is the nearest by angle, however wide a cluster is.
 
     Raises:
       InputError: the outputs are to start from vectors that are not as wide as the decoder's features.
@@ -118,6 +126,8 @@ def initial_parameters(
         )
     additive = docids.scheme == "residual_quantization"
     table = docids_lib.token_vectors(docids, vectors, additive=additive)
+    if unit:
+        table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
     if not additive:  # tokens that never end a docid stand for clusters
         cluster = np.ones(len(table), bool)
         cluster[docids.tokens[np.arange(len(docids)), docids.lengths - 1]] = False
