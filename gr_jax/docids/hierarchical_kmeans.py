@@ -104,7 +104,7 @@ def hierarchical_kmeans(
         starts = np.asarray([start for start, _ in levels], np.int32)
         matrix = np.where(codes < 0, 0, codes + starts)
     else:
-        matrix, levels = _node_tokens(codes, first_token)
+        matrix, levels = rows.node_tokens(codes, first_token)
     return Docids.build(
         matrix,
         vocab_size=sum(levels[-1]),
@@ -126,22 +126,3 @@ def hierarchical_kmeans(
             "iterations": iterations,
         },
     )
-
-
-def _node_tokens(codes: np.ndarray, first_token: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Numbers the nodes of each level in the order of their paths, level after level."""
-    order = np.lexsort(codes.T[::-1])
-    matrix = np.zeros_like(codes)
-    levels = []
-    changed = np.zeros(len(codes), bool)
-    changed[0] = True
-    start = first_token
-    for level in range(codes.shape[1]):
-        column = codes[order, level]
-        changed[1:] |= column[1:] != column[:-1]
-        inside = column >= 0
-        number = np.cumsum(changed & inside) - 1
-        matrix[order, level] = np.where(inside, start + number, 0)
-        levels.append((start, int(number[-1]) + 1))
-        start += levels[-1][1]
-    return matrix, levels

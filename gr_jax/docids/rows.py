@@ -156,3 +156,30 @@ def place_among_equal(values: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
 def token_type(vocab_size: int) -> type:
     """The smallest type that holds every token, 16 or 32 bits."""
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
+
+
+def node_tokens(codes: Int[np.ndarray, "n depth"], first_token: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """A token of its own for every node of the tree that these paths make, numbered level after level in their order.
+
+    Args:
+      codes: the children that lead to each row; −1 behind the end of shorter paths.
+      first_token: of the first node.
+
+    Returns:
+      Tokens, 0 behind the end; (start, size) of each level's.
+    """
+    order = np.lexsort(codes.T[::-1])
+    matrix = np.zeros_like(codes)
+    levels = []
+    changed = np.zeros(len(codes), bool)
+    changed[0] = True
+    start = first_token
+    for level in range(codes.shape[1]):
+        column = codes[order, level]
+        changed[1:] |= column[1:] != column[:-1]
+        inside = column >= 0
+        number = np.cumsum(changed & inside) - 1
+        matrix[order, level] = np.where(inside, start + number, 0)
+        levels.append((start, int(number[-1]) + 1))
+        start += levels[-1][1]
+    return matrix, levels

@@ -41,7 +41,8 @@ class Clusters(Settings):
         are named by paths in a tree over their means.
       budget: how many clusters, whatever the size of the corpus: what the model has to remember. With fewer documents
         than that each is a cluster.
-      branching: children of a node of the tree; None: what gives so many leaves in the fewest levels of at most 32.
+      branching: children of a node of the tree, or of the nodes of each level; None: what gives so many leaves in the
+        fewest levels of at most 32. Narrow above and wide below the leaves are better clusters.
       most_docids: clusters of a document at most. Beyond its own it is in those whose mean is nearly as near.
       margin: nearly: at most 1 + margin times as far as the mean of its own.
       tokens: "node" (every node of the tree has a token of its own) or "position" (a token per level and child number).

@@ -66,6 +66,22 @@ def test_names_are_paths_of_neighbours():
     assert len({(first[d], d % 12 // 4) for d in range(120)}) == 3
 
 
+@pytest.mark.parametrize("branching", [3, [2, 5], [2, 3, 9]])
+@pytest.mark.parametrize("tokens", ["node", "position"])
+def test_names_are_all_as_long(branching, tokens):
+    """Tokens that end a name and tokens that do not never compete at one place."""
+    where = np.arange(90) % 13
+    cids = docids.name_clusters(VECTORS, where, branching=branching, tokens=tokens)
+    widths = {"3": (3, 3, 3), "[2, 5]": (2, 5, 5), "[2, 3, 9]": (2, 3, 9)}[str(branching)]
+    assert len(cids) == 13 and set(cids.lengths.tolist()) == {len(widths)}
+    children: dict[tuple, set] = {}
+    for row in range(13):
+        path = cids.sequence(row)
+        for depth, token in enumerate(path):
+            children.setdefault(tuple(path[:depth]), set()).add(token)
+    assert all(len(found) <= widths[len(path)] for path, found in children.items())
+
+
 def test_the_budget_is_of_leaves_however_large_the_corpus():
     for count in (40, 90):
         cids = make_clusters(VECTORS[:count], Clusters(budget=30, branching=4))
