@@ -47,7 +47,7 @@ import jax
 import numpy as np
 
 import launch.show  # noqa: F401  recipes' gin files name it
-from benchmarks import dense_quality, harness
+from benchmarks import dense_quality, harness, systems
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax import dense, evaluation, models, recipes, retrievers, storage
 from gr_jax.corpus import Dataset
@@ -328,7 +328,7 @@ def quality(split: str, ours: bool) -> dict[str, float]:
     measured = _over_seeds(split, ours)
     values = {name: measured[name] for name in MEASURES}
     if ours:
-        values["core-minutes"] = dense_quality.System(RUNS, "DPR").core_minutes()
+        values["core-minutes"] = systems.System(RUNS, "DPR").core_minutes()
         values["p"] = evaluation.compare(measured, _over_seeds(split, False), "RR@10").p_t
     else:
         spent = [storage.read_folder(_peers_vectors(run), "peers_vectors").meta["core_seconds"] for run in RUNS]

@@ -9,16 +9,16 @@ queries, and p over seeds is not given: three are too few.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import harness
-from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
-from gr_jax.evaluation import Evaluation, compare
+from benchmarks.recipe_runs import CORES, RecipeRun
+from benchmarks.systems import System
+from gr_jax.evaluation import compare
 
-CORES, SEEDS = 2, (0, 1, 2)
+SEEDS = (0, 1, 2)
 STANDARD, SMALL = CORES * 30.0, CORES * 5.0  # core-minutes of training
 MEASURE = "RR@10"
 Values = Mapping[str, float]
@@ -64,44 +64,11 @@ def small(data: str, recipe: str, *flags: str, budget: str = "small", label: str
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class System:
-    """One of the systems that runs report.
-
-    Attributes:
-      runs: the recipe's, one for each seed.
-      name: as the runs' tables call it.
-    """
-
-    runs: tuple[RecipeRun, ...]
-    name: str
-
-    def evaluate(self, split: str) -> Evaluation:
-        """Runs what is not made yet; every query's mean over the seeds."""
-        for run in self.runs:
-            run.make()
-        return mean_over_seeds([run.evaluation(split, self.name) for run in self.runs])
-
-    def core_minutes(self) -> float:
-        """Of the longest training, all cores together; after an interruption, those of the time that it took."""
-        trained = [run.training() for run in self.runs]
-        return max(float(one.get("core_seconds", CORES * one["seconds"])) for one in trained) / 60
-
-    def spread(self, split: str) -> float:
-        """Between the best seed and the worst."""
-        values = [run.evaluation(split, self.name)[MEASURE] for run in self.runs]
-        return max(values) - min(values)
-
-    def config(self) -> dict:
-        """For a row's configuration."""
-        return {"system": self.name, **self.runs[0].config(), "flags": [list(run.flags) for run in self.runs]}
-
-
 def reached(system: System, split: str) -> Values:
     """Its measures, and the core-minutes that it trained."""
     values = dict(system.evaluate(split))
     if len(system.runs) > 1:
-        values["spread"] = system.spread(split)
+        values["spread"] = system.spread(split, MEASURE)
     refreshes = [run.training()["refreshes"] for run in system.runs if "refreshes" in run.training()]
     if refreshes:
         values["refreshes"] = min(refreshes)

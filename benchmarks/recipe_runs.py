@@ -25,6 +25,7 @@ from gr_jax.corpus import Qrels, Run, read_beir
 from gr_jax.errors import InputError
 from gr_jax.evaluation import Evaluation, evaluate
 
+CORES = 2
 MEASURES = ("Success@1", "Success@10", "R@100", "RR@10")
 
 
@@ -41,6 +42,8 @@ class RecipeRun:
       budget: of `gin_configs/budgets/`; "" leaves the recipe's own.
       flags: gin bindings, over all of these.
       trained: the run whose model this one's is, by the same settings; it is not trained again.
+      encoder: the run of `dpr` whose encoder this one takes for its documents.
+      queries: the run of `bm25_doct5query` whose generated queries this one is trained with.
     """
 
     group: str
@@ -51,6 +54,8 @@ class RecipeRun:
     budget: str = ""
     flags: tuple[str, ...] = ()
     trained: RecipeRun | None = None
+    encoder: RecipeRun | None = None
+    queries: RecipeRun | None = None
 
     @property
     def folder(self) -> pathlib.Path:
@@ -75,12 +80,19 @@ class RecipeRun:
             self.trained.make()
             if not (self.folder / "model").exists():
                 shutil.copytree(self.trained.folder / "model", self.folder / "model")
+        taken = []
+        if self.encoder is not None:
+            self.encoder.make()
+            taken = [f'--gin.{self.recipe.partition("_")[0]}.trained="{self.encoder.folder}"']
+        if self.queries is not None:
+            self.queries.make()
+            taken.append(f'--gin.PseudoQueries.generated="{self.queries.folder / "generated" / "pseudo_queries"}"')
         folder = harness.data_folder(self.data)
         flags = [f"--gin_file={file}" for file in self.gin_files]
         flags += [f'--gin.MODEL_DIR="{self.folder}"', f'--gin.CORPUS="{folder}"']
         if self.subset:
             flags.append(f'--gin.BeirFolder.subset="{folder}/subsets/{self.subset}.ids.gz"')
-        launch("recipe", *flags, *(f"--gin.{flag}" for flag in self.flags))
+        launch("recipe", *flags, *taken, *(f"--gin.{flag}" for flag in self.flags))
 
     def config(self) -> dict[str, Any]:
         """What decides its results, for a row's configuration."""
@@ -90,6 +102,11 @@ class RecipeRun:
             "settings": settings_hash(self.gin_files),
             **({"subset": self.subset} if self.subset else {}),
             **({"flags": list(self.flags)} if self.flags else {}),
+            **{
+                name: other.config()
+                for name, other in (("encoder", self.encoder), ("queries", self.queries))
+                if other is not None
+            },
         }
 
     def fingerprint(self) -> str:
@@ -105,6 +122,12 @@ class RecipeRun:
     def training(self) -> Mapping[str, Any]:
         """What the model's folder says of its training, once it is made."""
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
+
+    def core_minutes(self) -> float:
+        """Of its training and of its encoder's, all cores together; after an interruption, of the time it took."""
+        trained = self.training()
+        own = float(trained.get("core_seconds", CORES * trained["seconds"])) / 60
+        return own + (self.encoder.core_minutes() if self.encoder is not None else 0.0)
 
 
 def launch(program: str, *arguments: str) -> float:

@@ -44,6 +44,8 @@ class Encoders(Settings):
       query_prefix, document_prefix: words put before each.
       dropout: rate.
       width, layers, heads, mlp_width: sizes of an encoder from scratch.
+      pretrained_layers: of a pretrained BERT only so many are used, the first ones; 0 leaves its input embeddings.
+        None: all.
     """
 
     encoder: str = "minilm"
@@ -63,6 +65,14 @@ class Encoders(Settings):
     layers: int = 2
     heads: int = 6
     mlp_width: int = 1024
+    pretrained_layers: int | None = None
+
+    def as_config(self) -> dict[str, Any]:
+        """Without the choice of layers where all are read, as before there was one."""
+        config = dataclasses.asdict(self)
+        if self.pretrained_layers is None:
+            del config["pretrained_layers"]
+        return config
 
     def __post_init__(self):
         one_of("Encoders.vocabulary", self.vocabulary, "pretrained", "sentencepiece", "byte")
@@ -70,6 +80,7 @@ class Encoders(Settings):
         one_of("Encoders.similarity", self.similarity, "cosine", "dot", "tanh")
         at_least(0, projection=self.projection)
         at_least(1, width=self.width, heads=self.heads, layers=self.layers, mlp_width=self.mlp_width)
+        at_least(0, pretrained_layers=self.pretrained_layers or 0)
         check_heads("Encoders", self.width, self.heads)
         if not self.temperature > 0:
             raise InputError("Encoders.temperature is not positive", "Set it to 0.05.", value=self.temperature)

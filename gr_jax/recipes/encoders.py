@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from gr_jax import models
+from gr_jax.errors import InputError
 from gr_jax.recipes import documents
 from gr_jax.recipes.dense_settings import Encoders
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -39,6 +41,8 @@ def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEn
         if settings.pooling == "pooler" and isinstance(stack, models.BertConfig):
             pooler = huggingface.load_bert_pooler(folder, stack)
             pretrained |= {} if pooler is None else {"pooler": pooler}
+        if settings.pretrained_layers is not None:
+            stack, pretrained = first_layers(stack, pretrained, settings.pretrained_layers)
     config = models.BiEncoderConfig(
         encoder=stack,
         shared=settings.shared,
@@ -48,6 +52,23 @@ def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEn
         temperature=settings.temperature,
     )
     return config, pretrained
+
+
+def first_layers(stack: Any, pretrained: Mapping[str, Any], count: int) -> tuple[models.BertConfig, dict]:
+    """A pretrained BERT without its upper layers: with none left, its input embeddings.
+
+    Raises:
+      InputError: it is no BERT, or has fewer layers.
+    """
+    if not isinstance(stack, models.BertConfig) or count > stack.num_encoder_layers:
+        raise InputError(
+            "only a pretrained BERT can be read in part, up to all of its layers",
+            "Set Encoders.pretrained_layers = None.",
+            value=count,
+        )
+    dropped = {f"layers_{layer}" for layer in range(count, stack.num_encoder_layers)}
+    encoder = {name: part for name, part in pretrained["encoder"].items() if name not in dropped}
+    return dataclasses.replace(stack, num_encoder_layers=count), {**pretrained, "encoder": encoder}
 
 
 def initial_parameters(config: models.BiEncoderConfig, pretrained: Mapping[str, Any] | None, seed: int) -> dict:

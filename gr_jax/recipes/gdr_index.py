@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import gin
 import numpy as np
 
-from gr_jax import storage
+from gr_jax import evaluation, storage
 from gr_jax.corpus import Dataset
 from gr_jax.models import network_folder
 from gr_jax.recipes import clusters as clusters_lib
@@ -19,6 +18,7 @@ from gr_jax.recipes.dense_settings import Encoders
 from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import gdr_choice, index
+from gr_jax.retrievers.base import Ranking, ranking_to_run
 from gr_jax.retrievers.gdr import GDRRetriever
 from gr_jax.retrievers.vectors_alone import VectorsAlone
 
@@ -145,20 +145,27 @@ def _about(place: Workplace, retriever: GDRRetriever) -> dict[str, Any]:
 
 
 def _scored(retriever: GDRRetriever, dataset: Dataset, splits: Sequence[str]) -> dict[str, Any]:
-    """split → which share of the documents' vectors was scored, and how often the answer's cluster was looked into."""
+    """split → which share of the documents' vectors was scored, how often an answer's cluster was looked into, and
+    R@100 so and with all documents scored."""
     found = {}
     for split in splits:
         queries, qrels = dataset.split_queries(split), dataset.split(split)
         decoded = retriever.decode(queries.texts)
         inside = []
         for row, query_id in enumerate(queries.ids):
-            relevant = np.array([dataset.corpus.index_of(d) for d, grade in qrels[query_id].items() if grade > 0])
-            inside.append(retriever.looks_into(decoded, row, relevant).any() if len(relevant) else False)
-        share = float(np.mean(retriever.share_scored(decoded)))
-        found[split] = {"share_scored": share, "answer_in_chosen": float(np.mean(inside))}
+            relevant = [dataset.corpus.index_of(doc_id) for doc_id, grade in qrels[query_id].items() if grade > 0]
+            inside.append(bool(relevant) and bool(retriever.looks_into(decoded, row, np.array(relevant)).any()))
+        everywhere = retriever.with_all_clusters(decoded)
+        depth = min(results.DEPTH, len(dataset.corpus))
+        recalls = []
+        for one, chosen in ((decoded, retriever.chosen), (everywhere, everywhere.clusters.shape[1])):
+            ranking = Ranking(*retriever.search(one, depth, chosen=chosen))
+            run = ranking_to_run(ranking, queries.ids, dataset.corpus)
+            recalls.append(evaluation.evaluate(run, qrels, ("R@100",))["R@100"])
+        found[split] = {
+            "share_scored": float(np.mean(retriever.share_scored(decoded))),
+            "answer_in_chosen": float(np.mean(inside)),
+            "R@100": recalls[0],
+            "R@100, all scored": recalls[1],
+        }
     return found
-
-
-def load_choice(run: pathlib.Path) -> dict[str, Any]:
-    """What was chosen, of a finished run."""
-    return json.loads((run / "index" / "choice.json").read_text(encoding="utf-8"))

@@ -39,14 +39,14 @@ class VectorsAlone:
         del explain
         check_question(queries, k)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
-        count, total = len(queries), self._retriever.searcher.num_clusters
-        everywhere = np.broadcast_to(np.arange(total, dtype=np.int32), (count, total))
-        nothing = np.zeros((count, total), np.float32)
-        decoded = Decoded(self._retriever.query_vectors(queries), everywhere, nothing, nothing)
+        count = len(queries)
+        none = np.zeros((count, 0), np.float32)
+        decoded = Decoded(self._retriever.query_vectors(queries), none.astype(np.int32), none, none)
+        everywhere = self._retriever.with_all_clusters(decoded)
         doc_index = np.full((count, k), -1, np.int32)
         score = np.full((count, k), -np.inf, np.float32)
         depth = min(k, self.num_documents)
         doc_index[:, :depth], score[:, :depth] = self._retriever.search(
-            decoded, depth, allowed=mask, chosen=total, beta=0.0
+            everywhere, depth, allowed=mask, chosen=everywhere.clusters.shape[1], beta=0.0
         )
         return Ranking(doc_index, score)

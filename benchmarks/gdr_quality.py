@@ -1,0 +1,269 @@
+"""GDR beside NCI and its own bi-encoder, its ablations and its sensitivities: `python -m benchmarks.gdr_quality`.
+
+Every row reads recipes that are run as a user runs them, each in a process of its own, into `runs/gdr/` (and
+`runs/dense/`, for document encoders): once, wherever they appear. GDR, NCI and the bi-encoder have the same document
+encoder, the same documents, questions and pseudo-queries; GDR and NCI the same clusters. A training's core-minutes
+hold its document encoder's. What was chosen (steps, rates, clusters, weights) was chosen on dev; the test splits are
+only read here. Headline rows train for at most the standard budget, 30 minutes on 2 cores, with one seed; comparisons
+for at most the small one, 5 minutes, with three, over which a query's measures are averaged; p of the paired t-test
+over queries. Sensitivities are one seed's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+
+from benchmarks import harness
+from benchmarks.dense_quality import DPR, FINE_TUNED, SMALL, STANDARD
+from benchmarks.recipe_runs import RecipeRun
+from benchmarks.systems import System
+from gr_jax.evaluation import compare
+
+SEEDS, STABILITY = (0, 1, 2), (0, 1, 2, 3, 4)
+MEASURES = ("R@100", "Success@10", "Success@1")
+ABOVE = {measure: f"{measure} above" for measure in MEASURES}
+DATA = "squad_dev"
+Values = Mapping[str, float]
+
+# Fractions of the small budget: the document encoder's, then the rest for what reads queries.
+ENCODER_FLAGS = ("ContrastiveTraining.steps=60", "ContrastiveTraining.evaluate_every=30")
+
+
+def headline(data: str, recipe: str) -> RecipeRun:
+    """At the standard budget, on the document encoder of the recipe dpr's headline run."""
+    return RecipeRun("gdr", data, recipe, encoder=DPR[data])
+
+
+@functools.cache
+def encoder(seed: int) -> RecipeRun:
+    """A document encoder of the small budget."""
+    flags = (*ENCODER_FLAGS, f"ContrastiveTraining.seed={seed}")
+    return RecipeRun("dense", DATA, "dpr", f"encoder_{seed}", budget="small", flags=flags)
+
+
+UNTRAINED = RecipeRun(
+    "dense", DATA, "dpr", "encoder_untrained", flags=("ContrastiveTraining.steps=0", "Search.hybrid=False")
+)
+INPUT_EMBEDDINGS = dataclasses.replace(
+    UNTRAINED, label="encoder_inputs", flags=(*UNTRAINED.flags, "Encoders.pretrained_layers=0")
+)
+
+
+def small(
+    recipe: str,
+    label: str = "",
+    *flags: str,
+    seeds: Sequence[int] = SEEDS,
+    on: RecipeRun | None = None,
+    queries: RecipeRun | None = None,
+) -> tuple[RecipeRun, ...]:
+    """A recipe at the small budget, once for each seed; `on` another document encoder than the seed's own, with the
+    generated `queries` of another run."""
+    training = "Training" if recipe == "nci" else "ContrastiveTraining"
+    return tuple(
+        RecipeRun(
+            "gdr",
+            DATA,
+            recipe,
+            "_".join(filter(None, ("small", label, str(seed)))),
+            budget=f"small_{recipe}",
+            flags=(*flags, f"{training}.seed={seed}", f"Clusters.seed={seed}"),
+            encoder=encoder(seed) if on is None else on,
+            queries=queries,
+        )
+        for seed in seeds
+    )
+
+
+def reached(system: System, split: str) -> Values:
+    """Measures, spread over seeds, and the core-minutes that it trained."""
+    values = dict(system.evaluate(split))
+    if len(system.runs) > 1:
+        values["spread of R@100"] = system.spread(split, "R@100")
+    return {**values, "core-minutes": system.core_minutes()}
+
+
+def gaps(system: System, other: System, split: str) -> Values:
+    """What one system is above another, and p."""
+    own, theirs = system.evaluate(split), other.evaluate(split)
+    values = {}
+    for measure in MEASURES:
+        found = compare(own, theirs, measure)
+        values |= {ABOVE[measure]: found.difference, f"p of {measure}": found.p_t}
+    return values
+
+
+def scored(run: RecipeRun, split: str) -> Values:
+    """Which share of the documents' vectors is scored, and what R@100 that costs against scoring all of them with the
+    same weight."""
+    run.make()
+    found = json.loads((run.folder / "results" / "clusters.json").read_text(encoding="utf-8"))[split]
+    return {
+        "share scored": found["share_scored"],
+        "answer's cluster chosen": found["answer_in_chosen"],
+        "R@100": found["R@100"],
+        "R@100, all scored": found["R@100, all scored"],
+        "lost": found["R@100, all scored"] - found["R@100"],
+    }
+
+
+def sensitivity(run: RecipeRun, beta: float | None = None, chosen: int | None = None) -> Values:
+    """A point of the table that was measured on dev."""
+    run.make()
+    choice = json.loads((run.folder / "index" / "choice.json").read_text(encoding="utf-8"))
+    beta, chosen = (choice["beta"] if beta is None else beta), (choice["chosen"] if chosen is None else chosen)
+    (point,) = [p for p in choice["table"] if (p["beta"], p["chosen"]) == (beta, chosen)]
+    return {name: point[name] for name in ("Success@1", "RR@10", "R@100", "share_scored")}
+
+
+def _row(name: str, system: System, split: str, **bounds) -> harness.Row:
+    return harness.Row(
+        name=name,
+        config={"split": split, **system.config()},
+        measure=functools.partial(reached, system, split),
+        corpus=system.runs[0].fingerprint,
+        seeds=tuple(range(len(system.runs))),
+        **bounds,
+    )
+
+
+def _gap(name: str, system: System, other: System, split: str, *, claimed: Sequence[str] = ()) -> harness.Row:
+    return harness.Row(
+        name=name,
+        config={"split": split, **system.config(), "other": other.config()},
+        measure=functools.partial(gaps, system, other, split),
+        at_least={ABOVE[measure]: 1e-9 for measure in claimed},
+        corpus=system.runs[0].fingerprint,
+        seeds=tuple(range(len(system.runs))),
+        note="paired t-test",
+    )
+
+
+def _headline_rows() -> list[harness.Row]:
+    table = []
+    for data, split in FINE_TUNED:
+        gdr, nci, passages = (headline(data, recipe) for recipe in ("gdr", "nci", "gdr_passages"))
+        passages = dataclasses.replace(passages, trained=gdr)
+        floors = {("squad_dev", "test"): (0.69, 0.93)}.get((data, split), FINE_TUNED[data, split])
+        hits = dict(zip(("Success@1", "Success@10"), floors, strict=True))
+        budget = {"core-minutes": STANDARD}
+        name = f"{data} {split}"
+        table += [
+            _row(f"{name} GDR", System((gdr,), "GDR"), split, at_least=hits, at_most=budget),
+            _row(
+                f"{name} GDR, a vector a sentence", System((passages,), "GDR"), split, at_least=hits, at_most=budget
+            ),
+            _row(f"{name} GDR, vectors alone", System((gdr,), "GDR, vectors alone"), split),
+            _row(f"{name} NCI", System((nci,), "NCI"), split, at_most=budget),
+            _gap(f"{name} GDR above NCI", System((gdr,), "GDR"), System((nci,), "NCI"), split, claimed=MEASURES),
+            _gap(
+                f"{name} GDR above its bi-encoder", System((gdr,), "GDR"), System((DPR[data],), "DPR"), split,
+                claimed=MEASURES,
+            ),
+            harness.Row(
+                name=f"{name} GDR, share scored",
+                config={"split": split, **gdr.config(), "what": "share"},
+                measure=functools.partial(scored, gdr, split),
+                at_most={"share scored": 0.15, "lost": 0.01},
+                corpus=gdr.fingerprint,
+                seeds=(0,),
+            ),
+        ]  # fmt: skip
+    return table
+
+
+# What is compared with GDR as it is: name → its label and flags.
+NEGATIVES = {
+    "BM25 negatives": ("bm25", "Mining.shares={'bm25': 1.0}"),
+    "random negatives": ("random", "Mining.shares={'random': 1.0}"),
+    "ANCE negatives": ("ance", "Mining.shares={'ance': 1.0, 'cluster': 0.0}", "Mining.refresh_every=30"),
+}
+AUGMENTATION = {
+    "no pseudo-queries": ("none", "ContrastiveTraining.rates={'query': 1.0}"),
+    "spans": ("spans", "PseudoQueries.kinds={'span': 5}"),
+    "generated queries": ("generated", "PseudoQueries.kinds={'generated': 5}"),
+    "generated queries and spans": ("both", "PseudoQueries.kinds={'generated': 5, 'span': 5}"),
+}
+
+
+def _small_rows() -> list[harness.Row]:
+    gdr = System(small("gdr"), "GDR")
+    nci = System(small("nci"), "NCI")
+    budget = {"at_most": {"core-minutes": SMALL}}
+    table = []
+    for split in ("test", "test_unseen"):
+        name = f"{DATA} {split}, small"
+        table += [
+            _row(f"{name}, GDR", gdr, split, **budget),
+            _row(f"{name}, NCI", nci, split, **budget),
+            _gap(f"{name}, GDR above NCI", gdr, nci, split),
+        ]
+        for title, (label, *flags) in {**NEGATIVES, **AUGMENTATION}.items():
+            other = System(small("gdr", label, *flags), "GDR")
+            table += [
+                _row(f"{name}, {title}", other, split, **budget),
+                _gap(f"{name}, above {title}", gdr, other, split),
+            ]
+        for title, on in (("MiniLM untuned", UNTRAINED), ("input embeddings", INPUT_EMBEDDINGS)):
+            for recipe, own in (("gdr", gdr), ("nci", nci)):
+                label = on.label.removeprefix("encoder_")
+                other = System(small(recipe, label, on=on), own.name)
+                table += [
+                    _row(f"{name}, {own.name} on {title}", other, split, **budget),
+                    _gap(f"{name}, {own.name} above {own.name} on {title}", own, other, split),
+                ]
+        table.append(_row(f"{name}, GDR, five seeds", System(small("gdr", seeds=STABILITY), "GDR"), split))
+    return table
+
+
+ALPHAS, BUDGETS = (0.25, 4.0, 16.0), (100, 200, 400, 1600)
+CLUSTERINGS = ("kmeans", "spherical", "balanced", "agglomerative")
+BEAMS = (8, 32, 64)
+
+
+def _sensitivity_rows() -> list[harness.Row]:
+    (run,) = small("gdr", seeds=(0,))
+    table = []
+    # Narrow above and wide below, as 800 are.
+    for budget in BUDGETS:
+        flags = (f"Clusters.budget={budget}", f"Clusters.branching=[{max(4, budget // 40)}, 40]")
+        table.append(
+            _row(f"{budget} clusters", System(small("gdr", f"budget{budget}", *flags, seeds=(0,)), "GDR"), "test")
+        )
+    for alpha in ALPHAS:
+        other = System(small("gdr", f"alpha{alpha}", f"Matching.alpha={alpha}", seeds=(0,)), "GDR")
+        table.append(_row(f"alpha {alpha:g}", other, "test"))
+    for name in CLUSTERINGS:
+        other = System(small("gdr", name, f'Clusters.algorithm="{name}"', seeds=(0,)), "GDR")
+        table.append(_row(f"{name} clusters", other, "test"))
+    for beams in BEAMS:
+        other = System(small("gdr", f"beams{beams}", f"ClusterSearch.beams={beams}", seeds=(0,)), "GDR")
+        table.append(_row(f"{beams} beams", other, "test"))
+    for beta in (0.0, 0.02, 0.05, 0.1, 0.3, 1.0):
+        table.append(_point(f"beta {beta:g}, on dev", run, beta=beta))
+    for chosen in (5, 10, 20, 40, 80, 120):
+        table.append(_point(f"{chosen} clusters chosen, on dev", run, chosen=chosen))
+    return table
+
+
+def _point(name: str, run: RecipeRun, **point) -> harness.Row:
+    return harness.Row(
+        name=name,
+        config={**run.config(), "point": point},
+        measure=functools.partial(sensitivity, run, **point),
+        corpus=run.fingerprint,
+        seeds=(0,),
+    )
+
+
+def rows() -> list[harness.Row]:
+    """The table, in the order in which it is measured."""
+    return [*_headline_rows(), *_small_rows(), *_sensitivity_rows()]
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("gdr_quality", rows()))
