@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import statistics
 import sys
 import time
@@ -86,14 +85,9 @@ def _faiss() -> Any:
     """faiss with two threads.
 
     Raises:
-      InputError: it is not installed, or this process does not have two cores.
+      InputError: it is not installed, or this process does not compute on two cores.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if cores != 2:
-        raise InputError(
-            f"these rows are of 2 CPU threads, this process has {cores} cores",
-            "Run taskset -c 0,1 python -m benchmarks.dense_search.",
-        )
+    harness.two_threads("dense_search")
     try:
         import faiss
     except ImportError as error:

@@ -22,7 +22,7 @@ def roofline(batch: int, beams: int, normalize: str) -> dict[str, float]:
     kind = jax.devices()[0].device_kind
     names = [name for name in DEVICES if name in kind]
     if not names:
-        raise InputError(f"nothing is known of the speed of {kind}", "Add it to DEVICES in benchmarks/decoding.py.")
+        raise InputError(f"nothing is known of the speed of {kind}", "Add it to DEVICES in benchmarks/roofline.py.")
     bandwidth, operations = DEVICES[names[0]]
     width, layers, hidden, length = 768, 12, 3072, 32
     sizes = {"emb_dim": width, "num_heads": 12, "num_encoder_layers": 1, "num_decoder_layers": layers}

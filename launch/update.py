@@ -23,6 +23,8 @@ def main() -> None:
             "Name another folder as --output.",
             file=new,
         )
+    if not (flags.FLAGS.add or flags.FLAGS.remove):
+        raise InputError("nothing is to be added or removed", "Name documents by --add, ids by --remove, or both.")
     searcher = gr_jax.load(old)
     added = corpus.read_beir(flags.FLAGS.add).corpus if flags.FLAGS.add else None
     removed = [line.strip() for _, line in read_lines(flags.FLAGS.remove)] if flags.FLAGS.remove else []

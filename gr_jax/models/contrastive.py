@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ Metrics = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class ContrastiveModel:
+class ContrastiveModel(abc.ABC):
     """T5X's model methods around a network that reads queries and documents apart; subclasses say how these score.
 
     Batches are those of `gr_jax.training.ContrastiveBatches`: `query_tokens [B, Lq]`, `document_tokens [B·(1+n), Ld]`
@@ -81,9 +82,9 @@ class ContrastiveModel:
         """
         return self.loss_of_scores(self.batch_scores(params, batch, dropout_rng), batch)
 
+    @abc.abstractmethod
     def batch_scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
         """Of every query with every document of the batch, divided by the temperature."""
-        raise NotImplementedError
 
     def loss_of_scores(self, scores: Float[Array, "B D"], batch: Batch) -> tuple[Float[Array, ""], Metrics]:
         """`loss_fn` of what `batch_scores` gives."""

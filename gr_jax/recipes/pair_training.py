@@ -39,7 +39,7 @@ def check_settings(system: str, encoders: Encoders, mined: Mining) -> None:
     """
     if mined.refresh_every or "cluster" in mined.shares:
         raise InputError(
-            f'{system} learns from negatives of the kinds "random", "bm25" and "model"',
+            f'{system} learns from negatives of the kinds "file", "model", "bm25" and "random"',
             "Change Mining.shares, and set Mining.refresh_every = 0.",
             value=dict(mined.shares),
         )

@@ -90,9 +90,10 @@ def test_the_program(tmp_path):
     small_data.write_jsonl(tmp_path / "more" / "corpus.jsonl", small_data.documents(20)[16:])
     (tmp_path / "ids.gz").write_bytes(gzip.compress("\n".join(REMOVED).encode()))
 
-    def launch(output):
-        flags = [f"--index={tmp_path / 'old'}", f"--add={tmp_path / 'more'}", f"--remove={tmp_path / 'ids.gz'}"]
-        command = [sys.executable, "-m", "launch.update", *flags, f"--output={output}"]
+    changes = [f"--add={tmp_path / 'more'}", f"--remove={tmp_path / 'ids.gz'}"]
+
+    def launch(output, flags=changes):
+        command = [sys.executable, "-m", "launch.update", f"--index={tmp_path / 'old'}", *flags, f"--output={output}"]
         return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "XLA_FLAGS": ""})
 
     done = launch(tmp_path / "new")
@@ -101,3 +102,6 @@ def test_the_program(tmp_path):
     np.testing.assert_allclose(searcher.retrieve(ASKED, 9).score, expected.score, rtol=1e-6)
     refused = launch(tmp_path / "old")
     assert refused.returncode == 2 and "another folder as --output" in refused.stderr
+    refused = launch(tmp_path / "none", [])
+    assert refused.returncode == 2 and "nothing is to be added or removed" in refused.stderr
+    assert not (tmp_path / "none").exists()
