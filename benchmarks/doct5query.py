@@ -1,7 +1,7 @@
 """BM25 beside BM25 over documents with generated queries: `python -m benchmarks.doct5query`.
 
 One run of the recipe as a user runs it, into `runs/doct5query/`; an interrupted one goes on where it was. Training and
-generation together may take the standard budget, 30 minutes on 2 cores (60 core-minutes). Ten generated queries stand in the run's
+generation together may take the standard budget, 60 core-minutes. Ten generated queries stand in the run's
 `results/report.md`. What was chosen (steps, samples, filter) was chosen on dev; the test splits are only read here.
 """
 
