@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gin
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
@@ -176,29 +177,33 @@ class BiEncoder(nn.Module):
 gin.external_configurable(BiEncoder, module="gr_jax.models")
 
 
-def save_bi_encoder(folder: str | os.PathLike, module: BiEncoder, params: Mapping[str, Any]) -> None:
-    """Writes configuration and parameters as `models.network_folder` does."""
-    config = module.config
-    raw = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    for name in ("encoder", "document_encoder"):
-        raw[name] = raw[name] and network_folder.encoder_to_json(raw[name])
-    network_folder.write(folder, {"bi_encoder": raw}, params)
+def save_bi_encoder(folder: str | os.PathLike, config: BiEncoderConfig, params: Mapping[str, Any]) -> None:
+    """Writes a bi-encoder's configuration and parameters into a folder that somebody else finishes."""
+    names = ("shared", "pooling", "document_pooling", "projection", "similarity", "temperature")
+    about = {name: getattr(config, name) for name in names}
+    about["encoder"] = network_folder.encoder_to_json(config.encoder)
+    if config.document_encoder is not None:
+        about["document_encoder"] = network_folder.encoder_to_json(config.document_encoder)
+    network_folder.write(folder, about, jax.tree.map(np.asarray, dict(params)))
 
 
-def load_bi_encoder(folder: str | os.PathLike) -> tuple[BiEncoder, dict]:
+def load_bi_encoder(folder: str | os.PathLike) -> tuple[BiEncoderConfig, dict]:
     """Reads what `save_bi_encoder` wrote.
 
     Raises:
       InputError: a file is missing or is not what it should be.
     """
 
-    def make(config: Mapping[str, Any]) -> BiEncoder:
-        raw = dict(config["bi_encoder"])
-        for name in ("encoder", "document_encoder"):
-            raw[name] = raw[name] and network_folder.encoder_from_json(raw[name])
-        return BiEncoder(BiEncoderConfig(**raw))
+    def make(about: Mapping[str, Any]) -> BiEncoder:
+        towers = {
+            name: network_folder.encoder_from_json(about[name])
+            for name in ("encoder", "document_encoder")
+            if name in about
+        }
+        return BiEncoder(BiEncoderConfig(**{**about, **towers}))
 
-    return network_folder.read(folder, make)
+    module, params = network_folder.read(folder, make)
+    return module.config, params
 
 
 def sentence_encoders(

@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
@@ -16,8 +15,8 @@ from jaxtyping import Float
 from gr_jax import storage, text
 from gr_jax.corpus.columns import MappedColumn
 from gr_jax.errors import InputError
-from gr_jax.models import BiEncoder, BiEncoderConfig, SentenceEncoder, network_folder
-from gr_jax.models.bi_encoder import SIDES
+from gr_jax.models import BiEncoderConfig, SentenceEncoder
+from gr_jax.models.bi_encoder import SIDES, load_bi_encoder, save_bi_encoder
 
 KIND = "dense_encoder"
 
@@ -138,32 +137,3 @@ class DenseEncoder:
         meta = storage.read_folder(folder, KIND, verify=verify).meta
         config, params = load_bi_encoder(folder)
         return cls(config, params, text.load_vocabulary(folder / "vocabulary"), **meta)
-
-
-def save_bi_encoder(folder: str | os.PathLike, config: BiEncoderConfig, params: Mapping[str, Any]) -> None:
-    """Writes a bi-encoder's configuration and parameters into a folder that somebody else finishes."""
-    names = ("shared", "pooling", "document_pooling", "projection", "similarity", "temperature")
-    about = {name: getattr(config, name) for name in names}
-    about["encoder"] = network_folder.encoder_to_json(config.encoder)
-    if config.document_encoder is not None:
-        about["document_encoder"] = network_folder.encoder_to_json(config.document_encoder)
-    network_folder.write(folder, about, jax.tree.map(np.asarray, dict(params)))
-
-
-def load_bi_encoder(folder: str | os.PathLike) -> tuple[BiEncoderConfig, dict]:
-    """Reads what `save_bi_encoder` wrote.
-
-    Raises:
-      InputError: a file is missing or is not what it should be.
-    """
-
-    def make(about: Mapping[str, Any]) -> BiEncoder:
-        towers = {
-            name: network_folder.encoder_from_json(about[name])
-            for name in ("encoder", "document_encoder")
-            if name in about
-        }
-        return BiEncoder(BiEncoderConfig(**{**about, **towers}))
-
-    module, params = network_folder.read(folder, make)
-    return module.config, params

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -35,13 +36,16 @@ SMALLEST = (
 )
 
 
+def _environment() -> dict[str, str]:
+    return {**os.environ, "XLA_FLAGS": "", "COLUMNS": "200"}
+
+
 @functools.cache
 def _forks() -> subprocess.Popen:
     """A process that has imported everything, from which programs are forked: most of their time would be imports."""
-    environment = {**os.environ, "XLA_FLAGS": "", "COLUMNS": "200"}
     command = [sys.executable, "-m", "tests.bad_input.forks"]
     started = subprocess.Popen(
-        command, cwd=CHECKOUT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, cwd=CHECKOUT, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     atexit.register(started.communicate)
     return started
@@ -49,10 +53,19 @@ def _forks() -> subprocess.Popen:
 
 def launch(program: str, *flags: str, largest_file: int | None = None) -> subprocess.CompletedProcess:
     """Does what `python -m launch.PROGRAM FLAGS` does; `largest_file` bytes is all that it may write into one file."""
+    arguments = list(map(str, flags))
+    if largest_file is not None:  # a process of its own: libraries that write in threads say it otherwise in a fork
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+        command = [sys.executable, "-m", f"launch.{program}", *arguments]
+        return subprocess.run(
+            command, cwd=CHECKOUT, env=_environment(), capture_output=True, text=True, preexec_fn=limit
+        )
     forks = _forks()
     with tempfile.TemporaryDirectory() as folder:
-        asked = {"program": program, "flags": list(map(str, flags)), "largest_file": largest_file, "folder": folder}
-        forks.stdin.write(json.dumps(asked) + "\n")
+        forks.stdin.write(json.dumps({"program": program, "flags": arguments, "folder": folder}) + "\n")
         forks.stdin.flush()
         code = int(forks.stdout.readline())
         stdout, stderr = ((pathlib.Path(folder) / name).read_text() for name in ("stdout", "stderr"))

@@ -6,7 +6,6 @@
 import json
 import os
 import pathlib
-import resource
 import runpy
 import sys
 
@@ -29,7 +28,5 @@ if asked is not None:
     streams = [open(os.devnull), *(open(pathlib.Path(asked["folder"]) / name, "w") for name in ("stdout", "stderr"))]
     for number, file in enumerate(streams):
         os.dup2(file.fileno(), number)
-    if asked["largest_file"] is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["largest_file"],) * 2)
     sys.argv[1:] = asked["flags"]
     runpy.run_module(f"launch.{asked['program']}", run_name="__main__", alter_sys=True)

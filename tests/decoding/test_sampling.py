@@ -209,6 +209,7 @@ def test_top_k_draws_among_the_best_of_each_step(free, normalize, warm):
         decoder, decoder.init_cache(queries, 200, 3), constraint, samples=200, max_len=3, key=jax.random.key(1),
         normalize=normalize, top_k=2, processors=(processors.Temperature(jnp.float32(2.0)),) if warm else (),
     )  # fmt: skip
+    samples = jax.tree.map(np.asarray, samples)
     for query in range(BATCH):
         reference = Reference(decoder, queries[query], "vocabulary" if free else normalize, sequences)
         if free:
@@ -217,7 +218,7 @@ def test_top_k_draws_among_the_best_of_each_step(free, normalize, warm):
         for place, (sequence, length, valid) in enumerate(rows):
             if not valid:
                 continue
-            written = np.asarray(sequence)[: int(length)].tolist()
+            written = sequence[:length].tolist()
             score = drawn = 0.0
             for step, token in enumerate(written):
                 if free:

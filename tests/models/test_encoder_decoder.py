@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,9 +41,13 @@ def rows(rng, lengths, width, vocab_size):
     return tokens
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _features(module, params, args, kwargs):
+    return module.apply({"params": params}, *args, **kwargs, method="features")
+
+
 def features(module, params, *args, **kwargs):
-    apply = jax.jit(lambda p, a, k: module.apply({"params": p}, *a, **k, method="features"))
-    return np.asarray(apply(params, args, kwargs))
+    return np.asarray(_features(module, params, args, kwargs))
 
 
 def test_padding_changes_nothing(network):
@@ -136,11 +142,12 @@ def test_untrained_features_are_the_query_vector(module):
     source = rows(np.random.default_rng(3), (5, 3), 6, 30)
     target = np.array([[0, 4, 5], [0, 6, 7]], np.int32)
     params = jax.jit(module.init)(jax.random.key(0), source, target)["params"]
-    states = np.asarray(module.apply({"params": params}, source, method="encode"))
+    states = np.asarray(jax.jit(lambda p: module.apply({"params": p}, source, method="encode"))(params))
     pooled = np.stack([states[0, :5].mean(0), states[1, :3].mean(0)])
     unit = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
     np.testing.assert_allclose(features(module, params, source, target), unit[:, None].repeat(3, 1), atol=1e-5)
-    twice = features(module, {**params, "query_scale": jnp.float32(2)}, source, target)
+    scaled = {**params, "query_scale": np.full_like(params["query_scale"], 2)}
+    twice = features(module, scaled, source, target)
     np.testing.assert_allclose(twice, 2 * unit[:, None].repeat(3, 1), atol=1e-5)
 
 

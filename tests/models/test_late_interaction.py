@@ -23,7 +23,7 @@ from gr_jax.models.t5 import T5Config
 from gr_jax.models.text_encoder import TextEncoder
 
 BERT = BertConfig(
-    vocab_size=60, emb_dim=16, num_heads=2, num_encoder_layers=2, mlp_dim=24, max_positions=40, dropout_rate=0.0
+    vocab_size=60, emb_dim=16, num_heads=2, num_encoder_layers=1, mlp_dim=24, max_positions=40, dropout_rate=0.0
 )
 CONFIG = LateInteractionConfig(
     BERT, dimension=8, query_length=10, mask_token=4, query_marker=1, document_marker=2, skipped_tokens=(7, 9)
@@ -171,11 +171,11 @@ def test_a_t5_encoder():
     )  # fmt: skip
     module = LateInteraction(config)
     queries, documents = _rows([10, 11, 1], width=4), _rows([12, 13, 1], width=5)
-    variables = module.init(jax.random.key(0), queries, documents)
-    vectors, mask = module.apply(variables, documents, method="encode_document")
+    variables = jax.jit(module.init)(jax.random.key(0), queries, documents)
+    vectors, mask = _apply(config, variables["params"], documents, "document")
     assert vectors.shape == (1, 6, 4) and mask.sum() == 4
-    marked = module.apply(variables, _rows([37, 12, 13, 1], width=6), method="_states", deterministic=True,
-                          read=_rows([37, 12, 13, 1], width=6))  # fmt: skip
+    row = _rows([37, 12, 13, 1], width=6)
+    marked = jax.jit(lambda v: module.apply(v, row, method="_states", deterministic=True, read=row))(variables)
     expected = _unit(np.asarray(marked)[0, :4] @ np.asarray(variables["params"]["projection"]["kernel"]))
     np.testing.assert_allclose(vectors[0, :4], expected, atol=1e-5)
 
@@ -233,15 +233,16 @@ def test_loss_is_a_softmax_over_the_batch(params):
     np.testing.assert_allclose(own[1], scores[1, 2:4], rtol=1e-4)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _gradient(model, params, batch):
+    return jax.grad(lambda p: model.loss_fn(p, batch, None)[0])(params)
+
+
 @pytest.mark.parametrize("changes", [{"chunks": 2}, {"queries_at_once": 2}])
 def test_parts_give_the_same_gradient(params, changes):
     batch = _batch(np.random.default_rng(2), 4)
-
-    def gradient(model):
-        return jax.jit(jax.grad(lambda p: model.loss_fn(p, batch, None)[0]))(params)
-
-    whole = gradient(LateInteractionModel(LateInteraction(CONFIG)))
-    parts = gradient(LateInteractionModel(LateInteraction(CONFIG), **changes))
+    whole = _gradient(LateInteractionModel(LateInteraction(CONFIG)), params, batch)
+    parts = _gradient(LateInteractionModel(LateInteraction(CONFIG), **changes), params, batch)
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
