@@ -1,6 +1,7 @@
 """Search over document vectors: exact on device, inside clusters, or by ScaNN."""
 
 from gr_jax.dense.base import VectorSearch as VectorSearch
+from gr_jax.dense.building import build_clustered as build_clustered
 from gr_jax.dense.clustered import ClusteredSearch as ClusteredSearch
 from gr_jax.dense.exact import ExactSearch as ExactSearch
 from gr_jax.dense.max_sim import MaxSimSearch as MaxSimSearch

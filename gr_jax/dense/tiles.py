@@ -149,18 +149,26 @@ def encode(rows: Float[np.ndarray, "entries d"], scale: str, *, block: int = 1 <
         largest = np.zeros(width, np.float32)
         for start in range(0, entries, block):
             np.maximum(largest, np.abs(rows[start : start + block]).max(axis=0), out=largest)
-        dimension_scales = _scale(largest)
+        dimension_scales = scale_of(largest)
     for start in range(0, entries, block):
         part = slice(start, min(start + block, entries))
-        scaled = rows[part] / dimension_scales
-        if scale == "row":
-            row_scales[part] = _scale(np.abs(scaled).max(axis=1))
-            scaled = scaled / row_scales[part, None]
-        codes[part] = np.rint(scaled)
+        codes[part], row_scales[part] = rounded(rows[part], dimension_scales, scale == "row")
     return Codes(codes, row_scales, dimension_scales)
 
 
-def _scale(largest: np.ndarray) -> np.ndarray:
+def rounded(
+    rows: Float[np.ndarray, "some d"], dimension_scales: Float[np.ndarray, " d"], by_row: bool
+) -> tuple[Int[np.ndarray, "some d"], Float[np.ndarray, " some"]]:
+    """Codes of some rows, and their scales, ones unless each row has its own."""
+    scaled, row_scales = rows / dimension_scales, np.ones(len(rows), np.float32)
+    if by_row:
+        row_scales = scale_of(np.abs(scaled).max(axis=1))
+        scaled = scaled / row_scales[:, None]
+    return np.rint(scaled).astype(np.int8), row_scales
+
+
+def scale_of(largest: np.ndarray) -> np.ndarray:
+    """Scales at which these numbers become ±127."""
     return np.where(largest > 0, largest / 127, 1).astype(np.float32)
 
 

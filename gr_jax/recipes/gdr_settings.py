@@ -58,7 +58,8 @@ class ClusterSearch(Settings):
       chosen: numbers of clusters looked into, of which dev chooses; without a dev split the last is taken.
       measure: what is to be highest on dev.
       most_share: largest share of the documents that may be scored for a query, in the mean.
-      codes: "int8" searches codes, and scores what they find exactly; "" searches the vectors.
+      codes: "row" or "dimension" searches int8 codes with such scales, and scores what they find exactly; "" searches
+        the vectors.
       max_query_length: tokens read of a query.
     """
 
@@ -74,7 +75,7 @@ class ClusterSearch(Settings):
 
     def __post_init__(self):
         one_of("ClusterSearch.normalize", self.normalize, "vocabulary", "level")
-        one_of("ClusterSearch.codes", self.codes, "", "int8")
+        one_of("ClusterSearch.codes", self.codes, "", "row", "dimension")
         at_least(1, beams=self.beams, max_query_length=self.max_query_length)
         if not self.betas or min(self.betas) < 0 or not self.chosen or min(self.chosen) < 1:
             raise InputError(
