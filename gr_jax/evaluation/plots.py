@@ -171,6 +171,37 @@ def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[fl
         return figure
 
 
+def curves(
+    series: Mapping[str, Sequence[tuple[float, float]]], *, title: str, x: str, y: str, logarithmic: bool = False
+) -> Figure:
+    """Values over a quantity, a line for each name: quality over the size of the corpus, over a setting.
+
+    Args:
+      series: name → points (x, y).
+      title, x, y: what is shown, and what the axes are.
+      logarithmic: of x.
+    """
+    if not any(series.values()):
+        raise InputError("there is no point to draw", "Give each name at least one.")
+    with _style():
+        figure = _figure(5.6, 3.4)
+        axes = figure.subplots()
+        ticks = sorted({at for points in series.values() for at, _ in points})
+        for place, (name, points) in enumerate(series.items()):
+            at, values = zip(*sorted(points), strict=True) if points else ((), ())
+            axes.plot(at, values, color=COLOURS[place % len(COLOURS)], linewidth=2, marker="o", label=name)
+        if logarithmic:
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_locator(import_matplotlib().ticker.NullLocator())
+        axes.set_xticks(ticks, [f"{at:,.10g}" for at in ticks])
+        axes.set_title(title)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.grid(True)
+        axes.legend(fontsize=8.5)
+        return figure
+
+
 def to_svg(figure: Figure) -> bytes:
     """The figure as an SVG file without fonts or links: letters are outlines."""
     buffer = io.BytesIO()

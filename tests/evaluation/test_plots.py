@@ -73,6 +73,19 @@ def test_end_labels_of_close_curves_do_not_overlap():
     assert min(np.diff(heights)) >= 0.05 * (top - bottom)
 
 
+def test_curves_over_a_quantity_are_its_points():
+    figure = plots.curves(
+        {"one": [(100_000, 0.5), (10_000, 0.75)], "none yet": []}, title="t", x="documents", y="R@100", logarithmic=True
+    )
+    (axes,) = figure.axes
+    assert axes.lines[0].get_xydata().tolist() == [[10_000, 0.75], [100_000, 0.5]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["10,000", "100,000"]
+    assert axes.get_xscale() == "log" and (axes.get_xlabel(), axes.get_ylabel()) == ("documents", "R@100")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "none yet"]
+    with pytest.raises(InputError, match="no point"):
+        plots.curves({"one": []}, title="t", x="x", y="y")
+
+
 def test_nothing_to_draw():
     with pytest.raises(InputError):
         plots.metric_bars({})

@@ -1,0 +1,115 @@
+"""GDR and NCI as the corpus grows: `python -m benchmarks.gdr_scaling`.
+
+10,000, 32,000 and 100,000 introductions of `wiki_intro_179k`, the same questions, 1,000 clusters whatever the size, one
+seed; untrained, and trained for the same number of steps. The document encoder is MiniLM as it is, 64 tokens of a
+document. NCI's outputs start from its documents' vectors, GDR's from its clusters' means. Prints rows, and draws both
+curves into `benchmarks/results/gdr_scaling.svg`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Mapping
+
+from benchmarks import harness
+from benchmarks.gdr_quality import MEASURES
+from benchmarks.recipe_runs import RecipeRun
+from benchmarks.systems import System
+from gr_jax.evaluation import compare, plots
+
+DATA, SIZES = "wiki_intro_179k", {"10k": 10_000, "32k": 32_000, "100k": 100_000}
+SYSTEMS = {"gdr": "GDR", "nci": "NCI"}
+STEPS = {"untrained": 0, "trained": 100}
+PICTURE = harness.RESULTS / "gdr_scaling.svg"
+_ALIKE = (
+    "document_encoder/ContrastiveTraining.steps=0",
+    "Encoders.document_length=64",
+    "Clusters.budget=1000",
+    "Clusters.branching=[25, 40]",
+)
+
+
+@functools.cache
+def run(recipe: str, size: str, how: str) -> RecipeRun:
+    """One run."""
+    training = "Training" if recipe == "nci" else "ContrastiveTraining"
+    flags = (*_ALIKE, f"{training}.steps={STEPS[how]}")
+    return RecipeRun("gdr", DATA, recipe, how, size, budget=f"small_{recipe}", flags=flags)
+
+
+def measure(recipe: str, size: str, how: str) -> Mapping[str, float]:
+    """What a system reaches on test, and how many examples a document it was trained on."""
+    made = run(recipe, size, how)
+    values = dict(System((made,), SYSTEMS[recipe]).evaluate("test"))
+    if STEPS[how]:
+        config = made.training()["config"]["training"]
+        rows = STEPS[how] * config["batch_size"]
+        values["examples a document"] = rows / SIZES[size]
+    return values
+
+
+def gap(size: str, how: str) -> Mapping[str, float]:
+    """GDR above NCI, and p."""
+    gdr, nci = (System((run(recipe, size, how),), name).evaluate("test") for recipe, name in SYSTEMS.items())
+    values = {}
+    for measured in MEASURES:
+        found = compare(gdr, nci, measured)
+        values |= {f"{measured} above": found.difference, f"p of {measured}": found.p_t}
+    draw()
+    return values
+
+
+def draw() -> None:
+    """R@100 and Success@1 of both systems by size, of what is made."""
+    curves = {}
+    for recipe, name in SYSTEMS.items():
+        for how in STEPS:
+            points = []
+            for size, count in SIZES.items():
+                folder = run(recipe, size, how).folder / "results" / "metrics.json"
+                if folder.exists():
+                    found = json.loads(folder.read_text(encoding="utf-8"))["test"][name]["R@100"]
+                    points.append((count, found))
+            curves[f"{name}, {how}"] = points
+    figure = plots.curves(
+        curves, title="R@100 on wiki_intro_179k, 1,000 clusters", x="documents", y="R@100", logarithmic=True
+    )
+    PICTURE.write_bytes(plots.to_svg(figure))
+
+
+def rows() -> list[harness.Row]:
+    """The table."""
+    table = []
+    for size in SIZES:
+        for how in STEPS:
+            for recipe, name in SYSTEMS.items():
+                made = run(recipe, size, how)
+                table.append(
+                    harness.Row(
+                        name=f"{size}, {how}, {name}",
+                        config=made.config(),
+                        measure=functools.partial(measure, recipe, size, how),
+                        corpus=made.fingerprint,
+                        seeds=(0,),
+                    )
+                )
+            table.append(
+                harness.Row(
+                    name=f"{size}, {how}, GDR above NCI",
+                    config={
+                        "what": "gap",
+                        **{name: run(recipe, size, how).config() for recipe, name in SYSTEMS.items()},
+                    },
+                    measure=functools.partial(gap, size, how),
+                    corpus=run("gdr", size, how).fingerprint,
+                    seeds=(0,),
+                    note="paired t-test",
+                )
+            )
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("gdr_scaling", rows()))
