@@ -93,7 +93,7 @@ class ClusteredSearch:
                 "Give chosen ≥ 1 and overfetch ≥ 1.",
                 value=(settings["chosen"], settings["overfetch"]),
             )
-        self.settings, self.backend = settings, _choose_backend(backend)
+        self.settings, self.asked, self.backend = settings, backend, _choose_backend(backend)
         if self.backend == "scann" and settings["codes"] is not None:
             raise InputError("ScaNN scores no int8 codes of ours", "Give codes=None, or another backend.")
         self._main, self._live, self._all_live = main, live, bool(live.all())

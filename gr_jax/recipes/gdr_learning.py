@@ -144,6 +144,7 @@ def make_retriever(
         members if owner is None else members[owner],
         num_clusters=len(cids),
         codes=search.codes or None,
+        backend=search.backend,
     )
     return GDRRetriever(
         module,

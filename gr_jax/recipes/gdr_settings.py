@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import gin
 
+from gr_jax.dense.clustered import BACKENDS
 from gr_jax.errors import InputError
 from gr_jax.recipes.settings import Settings, at_least, one_of
 from gr_jax.retrievers import gdr_choice
@@ -60,6 +61,8 @@ class ClusterSearch(Settings):
       most_share: largest share of the documents that may be scored for a query, in the mean.
       codes: "row" or "dimension" searches int8 codes with such scales, and scores what they find exactly; "" searches
         the vectors.
+      backend: of the search inside clusters on a host: "numba", "xla", "scann" (without codes), or "auto", by what is
+        installed.
       max_query_length: tokens read of a query.
     """
 
@@ -71,11 +74,13 @@ class ClusterSearch(Settings):
     measure: str = "RR@10"
     most_share: float = 1.0
     codes: str = ""
+    backend: str = "auto"
     max_query_length: int = 64
 
     def __post_init__(self):
         one_of("ClusterSearch.normalize", self.normalize, "vocabulary", "level")
         one_of("ClusterSearch.codes", self.codes, "", "row", "dimension")
+        one_of("ClusterSearch.backend", self.backend, "auto", *BACKENDS)
         at_least(1, beams=self.beams, max_query_length=self.max_query_length)
         if not self.betas or min(self.betas) < 0 or not self.chosen or min(self.chosen) < 1:
             raise InputError(

@@ -358,7 +358,7 @@ class GDRRetriever:
     ) -> None:
         """Writes everything that answering needs as an artefact of kind "gdr"."""
         settings = {name: getattr(self, name) for name in _SETTINGS}
-        settings["document_encoder"] = self.document_encoder is not None
+        settings |= {"document_encoder": self.document_encoder is not None, "backend": self.searcher.asked}
         with storage.write_folder(folder, KIND, corpus=corpus, meta={**(meta or {}), **settings}, gin=gin) as new:
             network_folder.save_network(new, self.module, self.params)
             self.cids.save(new / "cids")
@@ -370,13 +370,13 @@ class GDRRetriever:
                 self.document_encoder.save(new / "document_encoder")
 
     @classmethod
-    def load(cls, folder: str | os.PathLike, *, verify: bool = True, backend: str = "auto") -> GDRRetriever:
+    def load(cls, folder: str | os.PathLike, *, verify: bool = True, backend: str | None = None) -> GDRRetriever:
         """Reads what `save` wrote; vectors are memory-mapped.
 
         Args:
           folder: the artefact.
           verify: check the checksums.
-          backend: of the search inside clusters, see `ClusteredSearch`.
+          backend: of the search inside clusters, see `ClusteredSearch`; None takes the one that was saved.
 
         Raises:
           InputError: it is not such a folder, or was truncated or altered.
@@ -390,7 +390,7 @@ class GDRRetriever:
             params,
             text.load_vocabulary(folder / "vocabulary"),
             Docids.load(folder / "cids"),
-            ClusteredSearch.load(folder / "searcher", verify=False, backend=backend),
+            ClusteredSearch.load(folder / "searcher", verify=False, backend=backend or meta["backend"]),
             storage.load_array(folder / "owner.npy") if meta["most_sentences"] else None,
             document_encoder=encoder,
             **{name: meta[name] for name in _SETTINGS},

@@ -12,11 +12,13 @@ import pytest
 import gr_jax
 from gr_jax import models, text
 from gr_jax.corpus import Corpus, Document, Queries
+from gr_jax.corpus.passages import sentence_passages
 from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
 from gr_jax.models import BiEncoderConfig
 from gr_jax.retrievers import DenseEncoder, GDRRetriever, gdr_choice, index
+from gr_jax.retrievers.vectors_alone import VectorsAlone
 from tests.retrievers.test_generative import docid_scores
 
 QUERIES = ["a red cat", "dogs", "where is it?", "x"]
@@ -258,6 +260,113 @@ def corpus(first: int, last: int) -> Corpus:
     return Corpus.from_documents(Document(f"d{n}", "", f"text number {n} of {n * n}") for n in range(first, last))
 
 
+OWNER = np.sort(np.concatenate([np.arange(24), np.random.default_rng(3).integers(0, 24, DOCUMENTS - 24)]))
+
+
+@functools.cache
+def passages_tree() -> Docids:
+    """The clusters of `tree`, of 24 documents."""
+    rows = [tree().sequence(tree().rows_of(document)[0]) for document in range(24)]
+    return Docids.build(
+        rows, vocab_size=14, levels=tree().levels, documents=np.arange(24), duplicates="share"
+    )  # fmt: skip
+
+
+def of_passages(**settings) -> GDRRetriever:
+    """24 documents of 60 vectors, one or more each, all in the clusters of their document."""
+    cids = passages_tree()
+    members = memberships(cids)[OWNER]
+    searcher = ClusteredSearch(vectors(), members, num_clusters=len(cids))
+    module, params = network(cids)
+    settings = {"max_query_length": 32, "batch_size": len(QUERIES), "normalize": "level", "beta": 1.5, **settings}
+    return GDRRetriever(module, params, VOCABULARY, cids, searcher, OWNER, most_sentences=2, **settings)
+
+
+def best_of_passages(made: GDRRetriever, **settings) -> np.ndarray:
+    """The table of documents: the best of their vectors'."""
+    cids = made.cids
+    of_vectors = Docids.build(
+        [passages_tree().sequence(passages_tree().rows_of(document)[0]) for document in OWNER], vocab_size=14,
+        levels=cids.levels, documents=np.arange(DOCUMENTS), duplicates="share",
+    )  # fmt: skip
+    scores = table(like(made, cids=of_vectors), of_vectors, vectors(), **settings)
+    return np.stack([scores[:, document == OWNER].max(axis=1) for document in range(24)], axis=1)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("chosen", [None, 3])
+def test_a_document_of_several_vectors_is_found_by_the_best(fused, chosen):
+    made = of_passages(fused=fused, chosen=chosen)
+    assert made.num_documents == 24
+    for k in (1, 5, 30):
+        check(made.retrieve(QUERIES, k), best_of_passages(made, chosen=chosen), k)
+    allowed = np.random.default_rng(0).random((len(QUERIES), 24)) < 0.4
+    expected = best_of_passages(made, chosen=chosen, allowed=allowed[:, OWNER])
+    check(made.retrieve(QUERIES, 9, allowed=allowed), expected, 9)
+
+
+def test_evidence_names_the_sentence():
+    made = of_passages()
+    found = made.retrieve(QUERIES, 4, explain=True)
+    similarity = np.tanh(query_vectors(made) @ vectors().T)
+    first = np.searchsorted(OWNER, np.arange(24))
+    for row, documents in enumerate(found.doc_index.tolist()):
+        for document, (_, alike) in zip(documents, found.evidence[row], strict=True):
+            its = np.flatnonzero(OWNER == document)
+            number = int(its[np.argmax(similarity[row, its])] - first[document])
+            assert alike.text == (f"sentence {number}" if number else "document")
+            np.testing.assert_allclose(alike.score, similarity[row, its].max(), atol=1e-5)
+
+
+def test_documents_of_several_vectors_come_and_go(tmp_path):
+    encoder = document_encoder()
+    made = of_passages(document_encoder=encoder)
+    made.save(tmp_path / "old", corpus="")
+    made = index.load_retriever(tmp_path / "old")
+    new = Corpus.from_documents(
+        [Document("a", "t", "The first sentence of it. Another sentence that follows it. And a third one of them.")]
+    )
+    texts, _ = sentence_passages(new, 2)
+    assert len(texts) == 3
+    whole = encoder.encode(texts, "document")
+    cids, kept = passages_tree(), ~np.isin(OWNER, [4, 5])
+    means = np.full((len(cids), WIDTH), np.nan)
+    for row in range(len(cids)):
+        inside = np.isin(OWNER, cids.documents_of(row)) & kept
+        means[row] = vectors()[inside].mean(axis=0) if inside.any() else np.nan
+    made.update(add=new, remove=[4, 5])
+    assert made.num_documents == 25
+    found = made.retrieve(QUERIES, 25)
+    assert not np.isin(found.doc_index, [4, 5]).any() and (found.doc_index == 24).sum() == len(QUERIES)
+    row = int(np.nanargmax(means @ whole[0]))
+    weights, similarity = cluster_weights(made), np.tanh(query_vectors(made) @ whole.T).max(axis=1)
+    for query in range(len(QUERIES)):
+        score = found.score[query, found.doc_index[query] == 24]
+        np.testing.assert_allclose(score, similarity[query] + made.beta * weights[query, row], atol=1e-4)
+    with pytest.raises(InputError, match="no document has this position"):
+        made.update(remove=[25])
+
+
+def test_all_clusters_and_vectors_alone():
+    made = like(plain(), chosen=2, beams=4)
+    decoded = made.decode(QUERIES)
+    everywhere = made.with_all_clusters(decoded)
+    assert [sorted(row[row >= 0]) for row in everywhere.clusters] == [list(range(11))] * len(QUERIES)
+    similarity = np.tanh(query_vectors(made) @ vectors().T)
+    weight = np.zeros((len(QUERIES), DOCUMENTS))
+    for query, clusters in enumerate(decoded.clusters):
+        for cluster, share in zip(clusters, decoded.weights[query], strict=True):
+            weight[query, tree().documents_of(cluster)] = share
+    documents, scores = made.search(everywhere, DOCUMENTS, chosen=everywhere.clusters.shape[1])
+    expected = similarity + made.beta * weight
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1), atol=1e-5)
+    alone = VectorsAlone(made).retrieve(QUERIES, 7)
+    np.testing.assert_allclose(alone.score, -np.sort(-similarity, axis=1)[:, :7], atol=1e-5)
+    allowed = np.arange(DOCUMENTS) % 3 == 0
+    found = VectorsAlone(made).retrieve(QUERIES, 3, allowed=allowed).doc_index
+    assert (found % 3 == 0).all() and documents.shape == (len(QUERIES), DOCUMENTS)
+
+
 def test_updates_without_training(tmp_path):
     """An added document is in the cluster whose mean has the largest product with it; all through folders."""
     encoder, cids = document_encoder(), tree()
@@ -316,6 +425,10 @@ def test_what_was_saved_answers_alike(tmp_path):
     names = ("transform", "beams", "chosen", "beta", "similarity", "pooling", "normalize", "length_penalty")
     for name in (*names, "max_query_length"):
         assert getattr(again, name) == getattr(made, name)
+    assert again.searcher.asked == "auto"
+    numba = GDRRetriever.load(tmp_path / "gdr", backend="numba")
+    numba.save(tmp_path / "numba", corpus="")
+    assert index.load_retriever(tmp_path / "numba").searcher.asked == "numba"
     one, other = (r.retrieve(QUERIES, 9) for r in (made, again))
     np.testing.assert_array_equal(one.doc_index, other.doc_index)
     np.testing.assert_allclose(one.score, other.score, atol=1e-6)
