@@ -111,6 +111,7 @@ def prepare(run: RecipeRun = RUNS[0]) -> Prepared:
                 search=recipes.Search(),
                 lexical=recipes.Lexical(),
                 vectors=recipes.Vectors(),
+                query_training=recipes.ContrastiveTraining(steps=0),
             )
         finally:
             gin.clear_config()

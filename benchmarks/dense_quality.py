@@ -15,10 +15,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import harness
-from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
+from benchmarks.recipe_runs import CORES, RecipeRun, mean_over_seeds
 from gr_jax.evaluation import Evaluation, compare
 
-CORES, SEEDS = 2, (0, 1, 2)
+SEEDS = (0, 1, 2)
 STANDARD, SMALL = CORES * 30.0, CORES * 5.0  # core-minutes of training
 MEASURE = "RR@10"
 Values = Mapping[str, float]
@@ -83,9 +83,8 @@ class System:
         return mean_over_seeds([run.evaluation(split, self.name) for run in self.runs])
 
     def core_minutes(self) -> float:
-        """Of the longest training, all cores together; after an interruption, those of the time that it took."""
-        trained = [run.training() for run in self.runs]
-        return max(float(one.get("core_seconds", CORES * one["seconds"])) for one in trained) / 60
+        """Of the longest training, all cores together."""
+        return max(run.core_minutes() for run in self.runs)
 
     def spread(self, split: str) -> float:
         """Between the best seed and the worst."""

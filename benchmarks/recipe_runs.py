@@ -25,6 +25,7 @@ from gr_jax.corpus import Qrels, Run, read_beir
 from gr_jax.errors import InputError
 from gr_jax.evaluation import Evaluation, evaluate
 
+CORES = 2
 MEASURES = ("Success@1", "Success@10", "R@100", "RR@10")
 
 
@@ -73,8 +74,10 @@ class RecipeRun:
         """
         if self.trained is not None:
             self.trained.make()
-            if not (self.folder / "model").exists():
-                shutil.copytree(self.trained.folder / "model", self.folder / "model")
+            for stage in ("model", "embeddings", "query_model"):
+                made = self.trained.folder / stage
+                if made.exists() and not (self.folder / stage).exists():
+                    shutil.copytree(made, self.folder / stage)
         folder = harness.data_folder(self.data)
         flags = [f"--gin_file={file}" for file in self.gin_files]
         flags += [f'--gin.MODEL_DIR="{self.folder}"', f'--gin.CORPUS="{folder}"']
@@ -105,6 +108,16 @@ class RecipeRun:
     def training(self) -> Mapping[str, Any]:
         """What the model's folder says of its training, once it is made."""
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
+
+    def core_minutes(self) -> float:
+        """Of its trainings, all cores together; after an interruption, of the time that they took."""
+        spent = 0.0
+        for stage in ("model", "query_model"):
+            manifest = self.folder / stage / "manifest.json"
+            if manifest.exists():
+                trained = json.loads(manifest.read_text(encoding="utf-8"))["meta"]
+                spent += float(trained.get("core_seconds", CORES * trained["seconds"]))
+        return spent / 60
 
 
 def launch(program: str, *arguments: str) -> float:

@@ -10,15 +10,13 @@ from gr_jax import corpus as corpus_lib
 from gr_jax import dense, models
 from gr_jax.recipes import documents, encoders, examples, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
-from gr_jax.recipes.learning import make_optimizer, seconds_of_earlier_starts
+from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.refreshing import Refresher
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
-from gr_jax.training.loop import EarlyStopping, train
-from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.token_store import TokenStore
 
 # Batches whose queries are all shorter are padded to this only; each length is compiled.
@@ -75,30 +73,11 @@ def model_stage(
         if judged is not None:
             searched = pair_training.searched(dataset, judged, training)
             evaluate = pair_training.evaluation(Reencoded(encoder, searched), dataset, judged, training, searched)
-        keep = training.keep_best if evaluate is not None else ""
         source: NegativeSource = first if refresher is None else refresher.negatives
         batches = make_batches(queries, texts, source, training, encoder.lengths)
-        result = train(
-            models.BiEncoderModel(models.BiEncoder(encoder.config), chunks=training.chunks),
-            batches,
-            steps=training.steps,
-            optimizer=make_optimizer(training, multipliers),
-            model_dir=place.work,
-            mesh=None if tuple(training.mesh) == (0, 1) else make_mesh(*training.mesh),
-            seed=training.seed,
-            initial_params=encoder.params,
-            evaluate=evaluate if refresher is None else refresher.before(evaluate),
-            eval_every=(training.evaluate_every if evaluate is not None else 0) or mined.refresh_every,
-            evaluate_first=bool(keep),
-            early_stopping=EarlyStopping(keep, training.patience) if keep else None,
-            checkpoint_every=training.checkpoint_every,
-            progress=True,
-        )
-        dev = [record for record in result.history if record["step"] == result.step]
-        place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev})
-        if refresher is not None:
-            place.meta["refreshes"] = refresher.used(result.last_step)
-        return result.params
+        model = models.BiEncoderModel(models.BiEncoder(encoder.config), chunks=training.chunks)
+        found = pair_training.run(place, model, encoder.params, batches, training, multipliers, evaluate, refresher)
+        return found.params
 
     def _miner(place: Workplace, encoder: DenseEncoder, known: Mapping[str, tables.Negatives]):
         def mine(params: Mapping[str, Any]) -> tables.Negatives:

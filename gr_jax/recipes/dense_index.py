@@ -57,10 +57,10 @@ def index_stage(corpus: Stage, model: Stage, embeddings: Stage, search: Search) 
 
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
-        vectors = models.load_embeddings(place.inputs["embeddings"] / "embeddings")
-        owner = storage.load_array(place.inputs["embeddings"] / "owner.npy") if search.most_sentences else None
+        vectors = models.load_embeddings(place.inputs[embeddings.name] / "embeddings")
+        owner = storage.load_array(place.inputs[embeddings.name] / "owner.npy") if search.most_sentences else None
         searcher = dense.make_searcher(search.searcher, vectors, say=print, **search.settings)
-        encoder = DenseEncoder.load(place.inputs["model"] / "encoder")
+        encoder = DenseEncoder.load(place.inputs[model.name] / "encoder")
         retriever = DenseRetriever(encoder, searcher, owner, most_sentences=search.most_sentences)
         index.fill(place.folder, retriever, dataset.corpus)
         size = sum(file.stat().st_size for file in place.folder.rglob("*") if file.is_file())
@@ -128,7 +128,7 @@ def results_stage(
         values = results.judge(place, report, dataset, systems)
         if mixed is not None:
             storage.write_json(place.folder / "comparisons.json", compare_with_parts(values, HYBRID.format(name)))
-        add_training(report, name, place.inputs["model"])
+        add_training(report, name, place.inputs[model.name])
         splits = results.judged_splits(dataset)
         if splits:
             results.add_examples(report, name, dataset, splits[-1], searcher)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from gr_jax.errors import InputError
 from gr_jax.recipes import mining
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.learning import DevEvaluation, Judgements, Retrainable, make_optimizer, sample_queries
+from gr_jax.recipes.refreshing import Refresher
 from gr_jax.recipes.settings import PseudoQueries
 from gr_jax.recipes.stages import Workplace
 from gr_jax.training import negatives as tables
@@ -90,18 +91,44 @@ def fit(
         rates=training.rates,
         seed=training.seed,
     )
+    chosen = multipliers if training.multipliers is None else training.multipliers
+    return run(place, model, params, batches, training, chosen, evaluate)
+
+
+def run(
+    place: Workplace,
+    model: Model,
+    params: Any,
+    batches: Iterable[Mapping[str, np.ndarray]],
+    training: ContrastiveTraining,
+    multipliers: Mapping[str, float],
+    evaluate: DevEvaluation | None,
+    refresher: Refresher | None = None,
+) -> TrainResult:
+    """Trains as the settings say; goes on where it was interrupted.
+
+    Args:
+      place: of the stage; what training was like goes into its `meta`.
+      model: reads the batches.
+      params: to begin with.
+      batches: of examples.
+      training: settings.
+      multipliers: of learning rates.
+      evaluate: retrieval on dev; None keeps the last parameters.
+      refresher: where batches draw from what it mines.
+    """
     keep = training.keep_best if evaluate is not None else ""
     result = train(
         model,
         batches,
         steps=training.steps,
-        optimizer=make_optimizer(training, multipliers if training.multipliers is None else training.multipliers),
+        optimizer=make_optimizer(training, multipliers),
         model_dir=place.work,
         mesh=None if tuple(training.mesh) == (0, 1) else make_mesh(*training.mesh),
         seed=training.seed,
         initial_params=params,
-        evaluate=evaluate,
-        eval_every=training.evaluate_every if evaluate is not None else 0,
+        evaluate=evaluate if refresher is None else refresher.before(evaluate),
+        eval_every=(training.evaluate_every if evaluate is not None else 0) or (refresher.every if refresher else 0),
         evaluate_first=bool(keep),
         early_stopping=EarlyStopping(keep, training.patience) if keep else None,
         checkpoint_every=training.checkpoint_every,
@@ -109,6 +136,8 @@ def fit(
     )
     dev = [record for record in result.history if record["step"] == result.step]
     place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev})
+    if refresher is not None:
+        place.meta["refreshes"] = refresher.used(result.last_step)
     return result
 
 

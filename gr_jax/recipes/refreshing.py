@@ -49,7 +49,7 @@ class Refresher:
     ):
         # One step of mining lies between the parameters and the use of what they found.
         self.negatives = RefreshedNegatives(first, folder, every=every, start=2 * every, ready=self.wait)
-        self._folder, self._every, self._steps, self._mine = folder, every, steps, mine
+        self._folder, self.every, self._steps, self._mine = folder, every, steps, mine
         self._threads: dict[int, threading.Thread] = {}
         self._failures: dict[int, BaseException] = {}
         for snapshot in sorted(folder.glob(f"{SNAPSHOT}_*")):
@@ -66,8 +66,8 @@ class Refresher:
 
     def note(self, params: Mapping[str, Any], step: int) -> None:
         """Begins to mine, where it is time to."""
-        due = step + self._every
-        if not step or step % self._every or due >= self._steps or step in self._threads or self._mined(due):
+        due = step + self.every
+        if not step or step % self.every or due >= self._steps or step in self._threads or self._mined(due):
             return
         arrays = {path: np.asarray(value, order="C") for path, value in flatten(params).items()}
         with storage.write_folder(self._snapshot(step), SNAPSHOT) as folder:
@@ -78,17 +78,17 @@ class Refresher:
         """Returns when the table of this step was written; raises what mining it raised. Where training has not come
         to the parameters that it is mined with, which few steps between refreshes allow, it returns at once: see
         `RefreshedNegatives`."""
-        thread = self._threads.get(due - self._every)
+        thread = self._threads.get(due - self.every)
         if thread is not None:
             thread.join()
-        if due - self._every in self._failures:
-            raise self._failures[due - self._every]
+        if due - self.every in self._failures:
+            raise self._failures[due - self.every]
 
     def used(self, steps: int) -> int:
         """How many refreshed tables the first `steps` steps drew from; waits for what is being mined."""
         for thread in self._threads.values():
             thread.join()
-        return sum(self._mined(due) for due in range(self.negatives.start, steps, self._every))
+        return sum(self._mined(due) for due in range(self.negatives.start, steps, self.every))
 
     def _start(self, step: int) -> None:
         self._threads[step] = threading.Thread(target=self._run, args=(step,), daemon=True, name=f"refresh {step}")
@@ -98,10 +98,10 @@ class Refresher:
         try:
             storage.read_folder(self._snapshot(step), SNAPSHOT)
             params = unflatten(safetensors.numpy.load_file(self._snapshot(step) / _FILE))
-            self._mine(jax.device_put(params)).save(self.negatives.path(step + self._every))
+            self._mine(jax.device_put(params)).save(self.negatives.path(step + self.every))
             shutil.rmtree(self._snapshot(step))
         except BaseException as error:  # raised where the table is waited for
-            if not self._mined(step + self._every):  # by a thread of an earlier start, which takes the snapshot away
+            if not self._mined(step + self.every):  # by a thread of an earlier start, which takes the snapshot away
                 self._failures[step] = error
 
     def _mined(self, due: int) -> bool:

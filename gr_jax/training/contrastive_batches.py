@@ -56,6 +56,7 @@ class ContrastiveBatches(grain.IterDataset):
       epochs: how often to go through the queries, None for ever. With an end, the last batch is filled up with rows
         without tokens and positions −1.
       process: (index, count) of this host; None asks JAX.
+      document_tokens: False leaves the tokens of documents out, for models that read their vectors instead.
 
     Yields:
       query_tokens int32[B, Lq]; document_tokens int32[B·(1+n), Ld], for each query its answer and then its negatives;
@@ -83,6 +84,7 @@ class ContrastiveBatches(grain.IterDataset):
         shuffle: bool = True,
         epochs: int | None = None,
         process: tuple[int, int] | None = None,
+        document_tokens: bool = True,
     ):
         super().__init__()
         index, count = process or (jax.process_index(), jax.process_count())
@@ -103,6 +105,7 @@ class ContrastiveBatches(grain.IterDataset):
             )
         self.queries, self.documents, self.negatives = queries, documents, negatives
         self.batch_size, self.num_negatives, self.seed = batch_size, num_negatives, seed
+        self.document_tokens = document_tokens
         self.lengths = {
             "query": _checked_lengths("query", query_lengths, queries.inputs),
             "document": _checked_lengths("document", document_lengths, documents.inputs),
@@ -136,7 +139,7 @@ class ContrastiveBatches(grain.IterDataset):
         rows = self.batch_size * (1 + self.num_negatives)
         return {
             "query_tokens": (self.batch_size, self.lengths["query"][-1]),
-            "document_tokens": (rows, self.lengths["document"][-1]),
+            **({"document_tokens": (rows, self.lengths["document"][-1])} if self.document_tokens else {}),
             "document_index": (rows,),
         }
 
@@ -161,9 +164,10 @@ class ContrastiveBatches(grain.IterDataset):
         columns[~real] = -1
         batch = {
             "query_tokens": self._pad("query", self.queries.inputs, np.where(real, row, -1)[:, None]),
-            "document_tokens": self._pad("document", self.documents.inputs, documents),
             "document_index": np.where(documents >= 0, self.equal[documents], -1).astype(np.int32),
         }
+        if self.document_tokens:
+            batch["document_tokens"] = self._pad("document", self.documents.inputs, documents)
         if self.others:
             batch["relevant_index"] = self._relevant(row, real)
         if table is not None and table.weights is not None and self.num_negatives:
@@ -174,7 +178,7 @@ class ContrastiveBatches(grain.IterDataset):
             picked = table.teacher_scores[row[:, None], np.pad(columns + 1, ((0, 0), (1, 0)))]
             batch["teacher_scores"] = np.where(known, picked, np.nan).astype(np.float32)
         own = {name: array[self.local.start : self.local.stop] for name, array in batch.items()}
-        for name in ("document_tokens", "document_index"):
+        for name in {"document_tokens", "document_index"} & own.keys():
             own[name] = own[name].reshape(-1, *own[name].shape[2:])  # [B, 1+n, …] → [B·(1+n), …]
         own["query_tokens"] = own["query_tokens"][:, 0]
         return own

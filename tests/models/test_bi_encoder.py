@@ -263,6 +263,26 @@ def test_a_folder_gives_the_same_network_back(tmp_path):
         load_bi_encoder(tmp_path)
 
 
+def test_vectors_of_documents_stand_for_their_tokens():
+    """The same loss; the gradient of the side of queries is that of the loss with documents held still."""
+    config = BiEncoderConfig(encoder=BERT, shared=False, similarity="cosine", temperature=0.1)
+    model, params = BiEncoderModel(BiEncoder(config)), parameters(config)
+    random = np.random.default_rng(0)
+    batch = {
+        "query_tokens": random.integers(1, 40, (4, 6)).astype(np.int32),
+        "document_tokens": random.integers(1, 40, (8, 7)).astype(np.int32),
+        "document_index": np.arange(8, dtype=np.int32),
+    }
+    vectors = BiEncoder(config).apply({"params": params}, batch["document_tokens"], method="encode_document")
+    fixed = {name: array for name, array in batch.items() if name != "document_tokens"} | {"document_vectors": vectors}
+    with_tokens, with_vectors = (jax.grad(lambda p, b=b: model.loss_fn(p, b)[0])(params) for b in (batch, fixed))
+    np.testing.assert_allclose(model.loss_fn(params, fixed)[0], model.loss_fn(params, batch)[0], rtol=1e-5)
+    close = functools.partial(np.testing.assert_allclose, atol=1e-5)
+    jax.tree.map(close, with_vectors["query"], with_tokens["query"])
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(with_vectors["document"]))
+    assert any(np.any(leaf) for leaf in jax.tree.leaves(with_tokens["document"]))
+
+
 class Words:
     """Token id = length of the word + 4, between two special tokens."""
 
