@@ -5,6 +5,7 @@ An interrupted run goes on where it was, and a finished one is only read: rows t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
+from gr_jax import storage
 from gr_jax.corpus import Qrels, Run, read_beir
 from gr_jax.errors import InputError
 from gr_jax.evaluation import Evaluation, evaluate
@@ -75,9 +77,7 @@ class RecipeRun:
         if self.trained is not None:
             self.trained.make()
             for stage in ("model", "embeddings", "query_model"):
-                made = self.trained.folder / stage
-                if made.exists() and not (self.folder / stage).exists():
-                    shutil.copytree(made, self.folder / stage)
+                copy_stage(self.trained.folder / stage, self.folder / stage)
         folder = harness.data_folder(self.data)
         flags = [f"--gin_file={file}" for file in self.gin_files]
         flags += [f'--gin.MODEL_DIR="{self.folder}"', f'--gin.CORPUS="{folder}"']
@@ -118,6 +118,20 @@ class RecipeRun:
                 trained = json.loads(manifest.read_text(encoding="utf-8"))["meta"]
                 spent += float(trained.get("core_seconds", CORES * trained["seconds"]))
         return spent / 60
+
+
+def copy_stage(made: pathlib.Path, to: pathlib.Path) -> None:
+    """Puts a finished stage in the place of one that was made otherwise, or of none; whole or not at all."""
+    if not (made / "manifest.json").exists():
+        return
+    with contextlib.suppress(InputError):
+        if storage.read_folder(to, verify=False).made_from == storage.read_folder(made, verify=False).made_from:
+            return
+    beside = to.with_name(f"{to.name}.copied")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(made, beside)
+    shutil.rmtree(to, ignore_errors=True)
+    beside.rename(to)
 
 
 def launch(program: str, *arguments: str) -> float:

@@ -67,6 +67,8 @@ def index_stage(corpus: Stage, model: Stage, embeddings: Stage, search: Search) 
         place.meta.update({"documents": len(dataset.corpus), "searcher": type(searcher).__name__, "bytes": size})
 
     config = {"searcher": search.searcher, "settings": dict(search.settings)}
+    if search.searcher == "auto":  # what that is depends on what is installed, and then the index does, too
+        config["installed"] = dense.installed()
     return Stage("index", config, (corpus, model, embeddings), make)
 
 
@@ -101,7 +103,7 @@ def results_stage(
     corpus: Stage,
     bm25: Stage,
     built: Stage,
-    model: Stage,
+    trainings: Mapping[str, Stage],
     mixed: Stage | None,
     *,
     provenance: dict[str, Any],
@@ -110,7 +112,8 @@ def results_stage(
 
     Args:
       name: of the system, in tables.
-      built, model: the index stage, and the one that trained.
+      built: the index stage.
+      trainings: what reports call each training → its stage.
       mixed: the stage of the combination, if there is one.
       provenance: settings that reports must say: "pseudo_queries", "seeds".
     """
@@ -128,14 +131,15 @@ def results_stage(
         values = results.judge(place, report, dataset, systems)
         if mixed is not None:
             storage.write_json(place.folder / "comparisons.json", compare_with_parts(values, HYBRID.format(name)))
-        add_training(report, name, place.inputs[model.name])
+        for title, trained in trainings.items():
+            add_training(report, title, place.inputs[trained.name])
         splits = results.judged_splits(dataset)
         if splits:
             results.add_examples(report, name, dataset, splits[-1], searcher)
         results.finish(place, report, dataset)
 
     settings = {"name": name, "measures": list(results.MEASURES), "depth": results.DEPTH, "provenance": provenance}
-    inputs = (corpus, bm25, built, model) + ((mixed,) if mixed is not None else ())
+    inputs = (corpus, bm25, built, *trainings.values(), *((mixed,) if mixed is not None else ()))
     return Stage("results", settings, inputs, make)
 
 

@@ -21,7 +21,6 @@ from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
-from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.vector_batches import VectorBatches
 
@@ -64,9 +63,7 @@ def query_stage(
         encoder = _separate(DenseEncoder.load(place.inputs["model"] / "encoder"))
         vectors = _of_documents(place)
         queries, texts = mining.load_pairs(place.inputs["pairs"])
-        table = mining.mixed(mining.load_negatives(place.inputs["negatives"], mined), mined)
-        if table is None:
-            table = tables.random_negatives(queries.targets, len(texts), mined.kept, seed=mined.seed)
+        table = mining.first_table(place.inputs["negatives"], mined, queries, len(texts))
         batches = ContrastiveBatches(
             queries,
             texts,
@@ -91,7 +88,7 @@ def query_stage(
             )
         # The other side's parameters are not in it, so nothing can move them.
         alone = dataclasses.replace(encoder.config, shared=True, document_encoder=None, document_pooling=None)
-        model = models.BiEncoderModel(models.BiEncoder(alone), chunks=training.chunks)
+        model = pair_training.bi_encoder_model(alone, training)
         first = {"query": encoder.params["query"]}
         found = pair_training.run(
             place, model, first, VectorBatches(batches, vectors), training, multipliers, evaluate

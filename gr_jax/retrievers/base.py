@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -74,6 +74,11 @@ class Retriever(Protocol):
           explain: fill `Ranking.evidence`.
         """
         ...
+
+
+def updatable(retriever: Any) -> bool:
+    """Whether documents can come and go without training; of a retriever around others, whether they all let them."""
+    return bool(getattr(retriever, "updatable", hasattr(retriever, "update")))
 
 
 def stack_rankings(rankings: Sequence[Ranking]) -> Ranking:
