@@ -16,6 +16,7 @@ turns.
   each does. Documents are cut to 128 tokens on both sides, and
   among 64 of them there is nearly always one as long; queries are padded to 32 or 48 tokens here, to the longest there.
 * Encoding speed: texts to vectors, cut to 128 tokens; both sides sort by length.
+* BM25: analysis of queries and search, beside bm25s, which weighs the terms of both.
 * Quality: full search of float32 vectors, documents of 256 tokens, means over seeds. Ours keeps the best of four looks
   at dev, as the recipe does, and they count in its core-minutes; the peer keeps its last step, as its Trainer does. In
   training it reads up to 128 tokens of a query, ours 48 (which cuts one in 46), and does not know which documents of
@@ -51,7 +52,7 @@ import launch.show  # noqa: F401  recipes' gin files name it
 from benchmarks import dense_quality, harness
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax import dense, evaluation, models, recipes, retrievers, storage
-from gr_jax.corpus import Dataset
+from gr_jax.corpus import Dataset, read_beir
 from gr_jax.errors import InputError
 from gr_jax.recipes import contrastive, documents, encoders, examples, mining
 from gr_jax.recipes.dense import dpr_stages
@@ -266,6 +267,31 @@ def encoding_speed() -> dict[str, float]:
     return {**_speeds(turns, len(texts)), "difference": difference}
 
 
+def lexical_speed() -> dict[str, float]:
+    """BM25 beside bm25s, which weighs the terms of both, on the questions of test: analysis and search, in turns."""
+    import bm25s
+    import Stemmer
+
+    harness.two_threads("dense_peers")
+    dataset = read_beir(harness.data_folder(DATA))
+    queries, stemmer = list(dataset.split_queries("test").texts), Stemmer.Stemmer("english")
+    ours, peer = retrievers.BM25(dataset.corpus), bm25s.BM25(k1=0.9, b=0.4, method="lucene")
+
+    def analyzed(texts: Any) -> Any:
+        return bm25s.tokenize(list(texts), stopwords="en", stemmer=stemmer, show_progress=False)
+
+    peer.index(analyzed(dataset.corpus.contents), show_progress=False)
+    turns = []
+    for _ in range(5):
+        started = time.perf_counter()
+        found = ours.retrieve(queries, DEPTH)
+        between = time.perf_counter()
+        _, scores = peer.retrieve(analyzed(queries), k=DEPTH, show_progress=False)
+        turns.append((between - started, time.perf_counter() - between))
+    own = np.where(np.isfinite(found.score), found.score, 0)
+    return {**_speeds(turns[1:], len(queries)), "difference": float(np.abs(own - scores).max())}
+
+
 def _speeds(turns: list[tuple[float, float]], count: int) -> dict[str, float]:
     """Medians over turns of (seconds of ours, of the peer), each for `count` things."""
     return {
@@ -363,6 +389,16 @@ def rows() -> list[harness.Row]:
             note="paragraphs a second; sentence-transformers",
             corpus=corpus,
             seeds=(0,),
+        )
+    )
+    found.append(
+        harness.Row(
+            name="BM25",
+            config={"data": DATA, "what": "lexical speed", "depth": DEPTH},
+            measure=lexical_speed,
+            at_most={"difference": 1e-3},
+            note="queries a second; bm25s",
+            corpus=corpus,
         )
     )
     for split, ours in itertools.product(SPLITS, (False, True)):
