@@ -241,10 +241,11 @@ def test_training_on_devices():
         np.testing.assert_allclose(a, b, atol=1e-4)
 
 
-def test_microbatches_would_tear_documents_from_their_queries():
-    batches = ContrastiveBatches(*stores(), batch_size=16, num_negatives=1, query_lengths=4, document_lengths=8)
+@pytest.mark.parametrize("negatives", (0, 1))
+def test_microbatches_would_tear_documents_from_other_queries(negatives):
+    batches = ContrastiveBatches(*stores(), batch_size=16, num_negatives=negatives, query_lengths=4, document_lengths=8)
     model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)))
-    with pytest.raises(InputError, match="microbatches"):
+    with pytest.raises(InputError, match="microbatches=1.*`chunks`.*cross-encoder"):
         train(model, batches, steps=1, optimizer=adamw(1e-3), microbatches=2)
 
 
