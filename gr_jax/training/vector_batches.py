@@ -25,8 +25,8 @@ class VectorBatches(grain.IterDataset):
       vectors: of every document of the corpus, any float type, memory-mapped or not.
 
     Yields:
-      What `batches` yields, and document_vectors float32[B·(1+n), d], zeros where document_index is −1. Documents with
-      equal tokens are one document here, the first of them: it has their vector.
+      What `batches` yields, with document_vectors float32[B·(1+n), d] for document_position: every document's own
+      vector, also where its tokens, which may have been cut, are those of another one; zeros where document_index is −1.
 
     Raises:
       InputError: batches with tokens of documents, or of another corpus.
@@ -49,7 +49,8 @@ class VectorBatches(grain.IterDataset):
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the longest batch over all processes, as T5X's `get_initial_variables` wants them."""
         shapes = self.batches.input_shapes
-        return {**shapes, "document_vectors": (*shapes["document_index"], self.vectors.shape[1])}
+        rows = shapes.pop("document_position")
+        return {**shapes, "document_vectors": (*rows, self.vectors.shape[1])}
 
     def __iter__(self) -> grain.DatasetIterator:
         return _Iterator(self)
@@ -70,7 +71,9 @@ class _Iterator(grain.DatasetIterator):
 
     def __next__(self) -> dict[str, np.ndarray]:
         batch = next(self._inner)
-        return {**batch, "document_vectors": vectors_at(self._vectors, batch["document_index"])}
+        # Not document_index: documents that begin with the same tokens have one number there, and vectors of their own.
+        positions = batch.pop("document_position")
+        return {**batch, "document_vectors": vectors_at(self._vectors, positions)}
 
 
 def vectors_at(vectors: Float[np.ndarray, "documents d"], index: Int32[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:

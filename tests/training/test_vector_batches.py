@@ -7,6 +7,7 @@ import pytest
 
 from gr_jax.errors import InputError
 from gr_jax.training import VectorBatches
+from gr_jax.training.token_store import TokenStore
 from tests.training.test_contrastive_batches import make, stores
 
 VECTORS = np.random.default_rng(0).normal(size=(12, 5))
@@ -26,9 +27,24 @@ def test_batches_are_the_same_with_vectors_for_tokens():
         for name, array in expected.items():
             np.testing.assert_array_equal(batch[name], array)
         for index, vector in zip(batch["document_index"], vectors, strict=True):
-            np.testing.assert_allclose(vector, VECTORS[index] if index >= 0 else np.zeros(5), rtol=1e-6)
-    shapes = made.input_shapes
-    assert shapes["document_vectors"] == (12, 5) and "document_tokens" not in shapes
+            own = {-1: np.zeros((1, 5)), 0: VECTORS[[0, 11]]}.get(int(index), VECTORS[[index]])  # 11 equals 0
+            assert np.isclose(own, vector, rtol=1e-6).all(axis=1).any()
+    assert made.input_shapes == {"query_tokens": (4, 4), "document_index": (12,), "document_vectors": (12, 5)}
+
+
+def test_documents_with_equal_tokens_keep_their_own_vectors():
+    """The last document's tokens are the first one's, as they are where texts are cut after the same beginning."""
+    documents = stores()[1]
+    queries = TokenStore.from_rows({"inputs": [n + 1], "targets": [n]} for n in range(12))
+    found = {}
+    for batch in VectorBatches(make(queries, documents, num_negatives=0, document_tokens=False, epochs=1), VECTORS):
+        for query, index, vector in zip(
+            batch["query_tokens"], batch["document_index"], batch["document_vectors"], strict=True
+        ):
+            found[int(query[0]) - 1] = index, vector
+    assert sorted(found) == list(range(12)) and found[11][0] == found[0][0] == 0
+    for document, (_, vector) in found.items():
+        np.testing.assert_allclose(vector, VECTORS[document], rtol=1e-6)
 
 
 def test_it_goes_on_where_it_was():
