@@ -15,7 +15,7 @@ import numpy as np
 from gr_jax import dense, evaluation, models, retrievers, storage
 from gr_jax.corpus import Dataset
 from gr_jax.corpus.passages import sentence_passages
-from gr_jax.recipes import documents, mining, results
+from gr_jax.recipes import documents, encoders, mining, results
 from gr_jax.recipes.dense_settings import Search
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import hybrid, index
@@ -33,7 +33,7 @@ def embeddings_stage(corpus: Stage, model: Stage, search: Search) -> Stage:
 
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
-        encoder = DenseEncoder.load(place.inputs["model"] / "encoder")
+        encoder = DenseEncoder.load(place.inputs["model"] / "encoder", mesh=encoders.all_devices())
         texts, owner = sentence_passages(dataset.corpus, search.most_sentences)
         vectors = models.encode_corpus(
             encoder.of_documents,

@@ -21,7 +21,8 @@ class Evidence:
     """One reason why a document was found.
 
     Attributes:
-      kind: "docid", "ngram", "term", "similarity" (of vectors), "part" (of a combination) or "pair" (a reranker's).
+      kind: "docid", "ngram", "term", "similarity" (of vectors), "token" (of late interaction), "part" (of a
+        combination) or "pair" (a reranker's).
       text: the reason as a person reads it: a docid's tokens, an n-gram, a word of the query, a part's name.
       score: what it contributed.
       tokens: its token ids, where it has some.
