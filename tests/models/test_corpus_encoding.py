@@ -129,6 +129,19 @@ def test_what_cannot_be_done_is_said(tmp_path, encoder):
         encode_corpus(encoder, TEXTS, tmp_path / "thesis", **SETTINGS)
 
 
+@pytest.mark.parametrize("given", [lambda v: v[:-1], lambda v: v[:1], lambda v: v[:, :4], lambda v: v[0]])
+def test_vectors_of_another_shape_are_refused(tmp_path, encoder, given):
+    """One row would be copied to every text, and too few would leave zeros at the end."""
+
+    class Wrong(Counting):
+        def encode(self, texts, **settings):
+            return given(super().encode(texts, **settings))
+
+    with pytest.raises(InputError, match="8 numbers for each text"):
+        encode_corpus(Wrong(encoder), TEXTS, tmp_path / "embeddings", **SETTINGS)
+    assert not (tmp_path / "embeddings").exists()
+
+
 @pytest.mark.parametrize("foreign", ["notes.txt", "00000/notes.txt", "00000/manifest.json"])
 def test_the_folder_of_the_shards_is_nobody_elses(tmp_path, encoder, foreign):
     """At the end it is removed, so what somebody keeps under its name must be seen at the beginning."""
