@@ -12,10 +12,14 @@ import json
 import sys
 from collections.abc import Mapping
 
+import numpy as np
+
 from benchmarks import harness
 from benchmarks.dense_quality import CORES, STANDARD
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax import storage
+from gr_jax.corpus import read_beir
+from gr_jax.docids.pseudo_queries import PseudoQueries
 
 DATA = "squad_dev"
 STAGES = {"generator": "core-minutes of training", "generated": "core-minutes of generation"}
@@ -62,5 +66,17 @@ def rows() -> list[harness.Row]:
     return table
 
 
+def show_queries(count: int = 10) -> None:
+    """Prints some of the queries that were generated, with the titles of their documents."""
+    corpus = read_beir(harness.data_folder(DATA)).corpus
+    made = PseudoQueries.load(RUN.folder / "generated" / "pseudo_queries")
+    print("Generated queries:")
+    for place in np.linspace(0, len(made) - 1, count).astype(int).tolist():
+        print(f"  {made.texts[place]}  ({corpus[int(made.documents[place])].title})")
+
+
 if __name__ == "__main__":
-    sys.exit(harness.main("doct5query", rows()))
+    status = harness.main("doct5query", rows())
+    if (RUN.folder / "generated" / "manifest.json").exists():
+        show_queries()
+    sys.exit(status)

@@ -144,6 +144,34 @@ def main(name: str, rows: Sequence[Row], argv: Sequence[str] | None = None, resu
         return 2
 
 
+def main_of_parts(parts: Mapping[str, Callable[[], Sequence[Row]]], argv: Sequence[str] | None = None) -> int:
+    """The command line of several benchmarks, one after the other; with --rows those that have such rows.
+
+    Args:
+      parts: module's name → its rows.
+      argv: arguments; None takes the process's.
+
+    Returns:
+      The worst exit status. An interruption ends all.
+    """
+    told, status, found = _parse("…", argv), 0, False
+    flags = [f"--{name}" for name in ("again", "check", "measure", "markdown") if getattr(told, name)]
+    wanted = [pattern.strip() for pattern in told.rows.split(",") if pattern.strip()]
+    for name, rows in parts.items():
+        table = rows()
+        here = [pattern for pattern in wanted if any(fnmatch.fnmatchcase(row.name, pattern) for row in table)]
+        if wanted and not here:
+            continue
+        found = True
+        status = max(status, main(name, table, [*flags, *([f"--rows={','.join(here)}"] if here else [])]))
+        if status == 130:
+            break
+    if not found:
+        print(f"no row is called {told.rows}; each part lists its own", file=sys.stderr)
+        return 2
+    return status
+
+
 def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequence[Row] | None = None) -> list[str]:
     """One line for each thing that is wrong: a row that is missing, stale, or short of a bound.
 

@@ -5,6 +5,7 @@ An interrupted run goes on where it was, and a finished one is only read: rows t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
+from gr_jax import storage
 from gr_jax.corpus import Qrels, Run, read_beir
 from gr_jax.errors import InputError
 from gr_jax.evaluation import Evaluation, evaluate
@@ -78,8 +80,8 @@ class RecipeRun:
         """
         if self.trained is not None:
             self.trained.make()
-            if not (self.folder / "model").exists():
-                shutil.copytree(self.trained.folder / "model", self.folder / "model")
+            for stage in ("model", "embeddings", "query_model"):
+                copy_stage(self.trained.folder / stage, self.folder / stage)
         taken = []
         if self.encoder is not None:
             self.encoder.make()
@@ -124,10 +126,28 @@ class RecipeRun:
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
 
     def core_minutes(self) -> float:
-        """Of its training and of its encoder's, all cores together; after an interruption, of the time it took."""
-        trained = self.training()
-        own = float(trained.get("core_seconds", CORES * trained["seconds"])) / 60
-        return own + (self.encoder.core_minutes() if self.encoder is not None else 0.0)
+        """Of its trainings and its encoder's, all cores together; after an interruption, of the time they took."""
+        spent = 0.0
+        for stage in ("model", "query_model"):
+            manifest = self.folder / stage / "manifest.json"
+            if manifest.exists():
+                trained = json.loads(manifest.read_text(encoding="utf-8"))["meta"]
+                spent += float(trained.get("core_seconds", CORES * trained["seconds"]))
+        return spent / 60 + (self.encoder.core_minutes() if self.encoder is not None else 0.0)
+
+
+def copy_stage(made: pathlib.Path, to: pathlib.Path) -> None:
+    """Puts a finished stage in the place of one that was made otherwise, or of none; whole or not at all."""
+    if not (made / "manifest.json").exists():
+        return
+    with contextlib.suppress(InputError):
+        if storage.read_folder(to, verify=False).made_from == storage.read_folder(made, verify=False).made_from:
+            return
+    beside = to.with_name(f"{to.name}.copied")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(made, beside)
+    shutil.rmtree(to, ignore_errors=True)
+    beside.rename(to)
 
 
 def launch(program: str, *arguments: str) -> float:

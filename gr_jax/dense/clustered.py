@@ -270,9 +270,9 @@ class ClusteredSearch:
         self._live_on_device = None
 
     def remove(self, positions: Int[np.ndarray, " n"]) -> None:
-        """See `VectorSearch.remove`. Their vectors go when the tail is merged."""
+        """See `VectorSearch.remove`. Their vectors go when the tail is merged; from the means they go at once."""
         self._live[check_positions(positions, self.num_documents)] = False
-        self._all_live, self._live_on_device = bool(self._live.all()), None
+        self._all_live, self._live_on_device, self._means = bool(self._live.all()), None, None
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes tiles, codes and what was removed."""
@@ -310,6 +310,8 @@ class ClusteredSearch:
         return search
 
     def _search_tiles(self, tiles: Tiles, arguments: tuple, tanh: bool, plan: str | None) -> Found:
+        if not len(tiles.documents):
+            return nothing_found(len(arguments[0]), arguments[3])
         overfetch = self.settings["overfetch"]
         if self.backend == "numba":
             queries, clusters, bonus, k, live, filters = arguments
@@ -356,11 +358,12 @@ class ClusteredSearch:
             self._main, self._tail = tiles_lib.join(parts, self._live, self.settings["codes"]), None
 
     def _cluster_means(self) -> tuple[Float[np.ndarray, "clusters d"], Int[np.ndarray, " clusters"]]:
-        """The mean vectors of the clusters, zeros where one is empty, and their sizes; kept with the tiles."""
+        """The mean vectors of the clusters, zeros where one is empty, and their sizes, both of what is live; kept until
+        documents come or go."""
         tiles = self._all_tiles()
         if self._means is None or [id(t) for t in self._means[0]] != [id(t) for t in tiles]:
-            sizes = np.sum([np.diff(t.offsets) for t in tiles], axis=0)
-            sums = np.sum([t.sums for t in tiles], axis=0)
+            parts = [t.live_sums(self._live) for t in tiles]
+            sums, sizes = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
             self._means = tiles, sums / np.maximum(sizes, 1)[:, None].astype(np.float32), sizes
         return self._means[1:]
 

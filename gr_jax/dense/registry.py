@@ -77,6 +77,11 @@ def load_searcher(folder: str | os.PathLike, **settings: Any) -> VectorSearch:
     return _KINDS[kind].load(folder, **settings)
 
 
+def installed() -> dict[str, Any]:
+    """What "auto" looks at besides the number of documents, as JSON values."""
+    return {"backend": jax.default_backend(), "packages": [name for name in (SCANN, "numba") if usable(name)]}
+
+
 def _choose(documents: int) -> tuple[str, str]:
     backend = jax.default_backend()
     if backend != "cpu":

@@ -91,14 +91,10 @@ class StoredVectors:
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes `vectors.npy` and `live.npy`, without a second copy of the vectors in memory."""
-        shape = (self.num_documents, self.width)
-        if shape[0]:
-            file = np.lib.format.open_memmap(folder / "vectors.npy", mode="w+", dtype=np.float32, shape=shape)
-            file[: len(self.main)] = self.main
-            file[len(self.main) :] = self.tail
-            file.flush()
-        else:
-            np.save(folder / "vectors.npy", self.main)
+        file = storage.new_array(folder / "vectors.npy", np.float32, (self.num_documents, self.width))
+        file[: len(self.main)] = self.main
+        file[len(self.main) :] = self.tail
+        file.flush()
         np.save(folder / "live.npy", self.live)
 
     @classmethod

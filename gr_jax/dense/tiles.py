@@ -90,6 +90,25 @@ class Tiles:
         places = np.searchsorted(inside, documents)
         return (places < len(inside)) & (np.append(inside, -1)[places] == documents)
 
+    def live_sums(
+        self, live: Bool[np.ndarray, " documents"]
+    ) -> tuple[Float[np.ndarray, "clusters d"], Int[np.ndarray, " clusters"]]:
+        """The sum and the number of each cluster's vectors, without those of removed documents.
+
+        Args:
+          live: False where a document was removed.
+        """
+        kept = live[self.documents]
+        sizes = np.bincount(self.clusters()[kept], minlength=self.num_clusters)
+        fewer = np.flatnonzero(sizes < np.diff(self.offsets))
+        if not len(fewer):
+            return self.sums, sizes
+        sums = self.sums.copy()
+        for cluster in fewer:  # summed anew: taking off what was removed would leave rounding errors of the whole
+            part = slice(self.offsets[cluster], self.offsets[cluster + 1])
+            sums[cluster] = self.rows[part][kept[part]].sum(axis=0)
+        return sums, sizes
+
 
 def lay_out(
     vectors: Float[np.ndarray, "n d"],

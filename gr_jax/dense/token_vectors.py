@@ -6,6 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int32
@@ -123,6 +124,25 @@ class TokenRows:
         first, last = self.offsets[documents], self.offsets[documents + 1] - 1
         rows = np.minimum(first[:, None] + np.arange(length), last[:, None])  # [n, length]
         return self.vectors[rows], None if self.scales is None else self.scales[rows]
+
+
+class StoredRows(Sequence[TokenRows]):
+    """The rows of several folders. Each is opened when it is asked for and closed when nobody holds it: of a large
+    corpus there are more folders than files that a process may have open.
+
+    Args:
+      folders: what `write_rows` wrote, one part after the other.
+    """
+
+    def __init__(self, folders: Sequence[str | os.PathLike]):
+        self._folders = folders
+
+    def __len__(self) -> int:
+        return len(self._folders)
+
+    def __getitem__(self, number: Any) -> Any:
+        chosen = self._folders[number]
+        return StoredRows(chosen) if isinstance(number, slice) else TokenRows.read(chosen)
 
 
 class TokenVectors:
@@ -280,19 +300,21 @@ class TokenVectors:
 
 def write_rows(folder: pathlib.Path, parts: Sequence[TokenRows]) -> None:
     """Writes `vectors.npy`, `offsets.npy`, `tokens.npy` and, for int8, `scales.npy`: the documents of all parts, one
-    part after the other, of which one is in memory at a time."""
+    part after the other. Of `StoredRows` two are open at a time."""
     offsets = _joined_offsets(parts)
     np.save(folder / "offsets.npy", offsets)
-    for name, first in parts[0].arrays.items():
-        if name == "offsets":
-            continue
-        shape = (int(offsets[-1]), *first.shape[1:])
-        file = np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=first.dtype, shape=shape)
-        start = 0
-        for part in parts:
-            array = part.arrays[name]
-            file[start : start + len(array)] = array
-            start += len(array)
+    formats = {name: (array.dtype, array.shape[1:]) for name, array in parts[0].arrays.items() if name != "offsets"}
+    files = {
+        name: storage.new_array(folder / f"{name}.npy", dtype, (int(offsets[-1]), *shape))
+        for name, (dtype, shape) in formats.items()
+    }
+    start = 0
+    for part in parts:
+        end = start + len(part.vectors)
+        for name, file in files.items():
+            file[start:end] = part.arrays[name]
+        start = end
+    for file in files.values():
         file.flush()
 
 

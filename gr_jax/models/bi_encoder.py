@@ -231,13 +231,21 @@ def sentence_encoders(
 @gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class BiEncoderModel(ContrastiveModel):
-    """A `BiEncoder` with T5X's model methods; see `ContrastiveModel`. Scores are similarities."""
+    """A `BiEncoder` with T5X's model methods; see `ContrastiveModel`. Scores are similarities.
+
+    Where a batch brings `document_vectors` [D, d], as `gr_jax.training.VectorBatches` do, they stand for the documents,
+    and only the side of queries learns.
+    """
 
     module: BiEncoder
 
     def batch_scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
         """Similarities of all queries and documents, divided by the temperature."""
-        queries, documents = (self._vectors(params, batch, side, rng) for side in SIDES)
+        queries = self._vectors(params, batch, "query", rng)
+        if "document_vectors" in batch:
+            documents = batch["document_vectors"]
+        else:
+            documents = self._vectors(params, batch, "document", rng)
         return self._similarity(queries @ documents.T)
 
     def loss_of_vectors(

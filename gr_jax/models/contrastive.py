@@ -64,12 +64,14 @@ class ContrastiveModel(abc.ABC):
 
         Args:
           rng: a key.
-          input_shapes: feature name → shape; those of query_tokens and document_tokens are needed.
+          input_shapes: feature name → shape; those of query_tokens are needed, and of document_tokens where they are
+            read.
           input_types: unused (tokens are int32); T5X gives it.
         """
         del input_types
         # One row says as much about parameters as a batch.
-        tokens = [jnp.ones((1, *input_shapes[f"{side}_tokens"][1:]), jnp.int32) for side in ("query", "document")]
+        read = [input_shapes["query_tokens"], input_shapes.get("document_tokens", input_shapes["query_tokens"])]
+        tokens = [jnp.ones((1, *shape[1:]), jnp.int32) for shape in read]
         return self.module.init(rng, *tokens)
 
     def loss_fn(self, params: Any, batch: Batch, dropout_rng: Array | None = None) -> tuple[Float[Array, ""], Metrics]:

@@ -60,7 +60,7 @@ def encode_corpus(
       encoder: what embeds; one that was made with a mesh splits every batch over its data axis.
       texts: any number from 1; read in slices, never all at once.
       folder: where the artefact goes: kind "embeddings", with `vectors.npy` [n, d].
-      work: where shards are kept; they stay, and are the caller's to remove. None: beside `folder`, until it is there.
+      work: where shards are kept; they stay, and are the caller's to remove. None: see `encode_in_shards`.
       shard_size: texts of a shard.
       batch_size, max_length: of `SentenceEncoder.encode`.
       dtype: "float32" or "float16", of what is stored.
@@ -71,18 +71,24 @@ def encode_corpus(
       The array, mapped read-only; None where shards of other processes are missing yet.
 
     Raises:
-      InputError: no texts, settings out of their range, or a full disk.
+      InputError: no texts, settings out of their range, an encoder whose vectors have not the shape that it promises,
+        files of others where shards are to be kept, or a full disk.
     """
     if dtype not in DTYPES:
         raise InputError("vectors are not stored so", f"Choose one of {', '.join(DTYPES)}.", value=dtype)
 
     def encode(shard: Sequence[str], advance: Advance) -> dict[str, np.ndarray]:
         vectors = encoder.encode(shard, batch_size=batch_size, max_length=max_length, advance=advance)
+        if vectors.shape != (len(shard), encoder.dimension):
+            raise InputError(
+                f"the encoder gave vectors of shape {vectors.shape} for {len(shard)} texts",
+                f"It must give one row of {encoder.dimension} numbers for each text.",
+            )
         return {"vectors": vectors.astype(dtype)}
 
     def join(shards: Sequence[pathlib.Path], new: pathlib.Path) -> None:
         shape = (len(texts), encoder.dimension)
-        joined = np.lib.format.open_memmap(new / FILE, "w+", np.dtype(dtype), shape)
+        joined = storage.new_array(new / FILE, dtype, shape)
         start = 0
         for shard in shards:
             vectors = storage.load_array(shard / FILE, mmap=True)

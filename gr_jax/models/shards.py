@@ -7,9 +7,10 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +19,10 @@ import numpy as np
 from gr_jax import progress as progress_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
+from gr_jax.storage.folder import MANIFEST
 
 Advance = Callable[[int], None]
+_SHARD = "_shard"  # how the kinds of shards end
 
 
 def encode_in_shards(
@@ -55,7 +58,8 @@ def encode_in_shards(
       join: the shards' folders in order and an empty folder → writes the artefact's files into that.
       meta: of the artefact.
       corpus: fingerprint of the corpus, for the artefact.
-      work: where shards are kept; they stay, and are the caller's to remove. None: beside `folder`, until it is there.
+      work: where shards are kept; they stay, and are the caller's to remove. None: in `{folder}.shards`, which may hold
+        nothing else, until `folder` is there.
       shard_size: texts of a shard.
       process: (index, count) of this one; None asks JAX.
       progress: show a bar with documents a second.
@@ -64,7 +68,7 @@ def encode_in_shards(
       Whether the artefact is there; False where shards of other processes are missing yet.
 
     Raises:
-      InputError: no texts, settings out of their range, or a full disk.
+      InputError: no texts, settings out of their range, a full disk, or files of others where the shards are to go.
     """
     folder = pathlib.Path(folder)
     index, count = process or (jax.process_index(), jax.process_count())
@@ -77,11 +81,15 @@ def encode_in_shards(
     storage.refuse_to_replace_others(folder)  # before hours of work
 
     own_folder = pathlib.Path(work) if work else folder.with_name(f"{folder.name}.shards")
-    shards = _Shards(own_folder, f"{kind}_shard", texts, shard_size)
+    shards = _Shards(own_folder, f"{kind}{_SHARD}", texts, shard_size)
     keys = shards.keys(settings)
     whole = _digest(*keys)
     if storage.is_complete(folder, kind, whole):
+        if work is None:  # a run that was killed at its end has left them
+            shards.discard(made_from=keys)
         return True
+    if work is None:
+        shards.refuse_others()  # before hours of work: at its end the shards are removed
     mine = range(index, len(keys), count)
     left = [number for number in mine if not shards.finished(number, keys[number])]
     total, todo = (sum(map(shards.size, numbers)) for numbers in (mine, left))
@@ -107,7 +115,7 @@ def encode_in_shards(
         if not storage.is_complete(folder, kind, whole):
             raise
     if work is None:
-        shutil.rmtree(shards.folder, ignore_errors=True)
+        shards.discard()
     return True
 
 
@@ -148,8 +156,85 @@ class _Shards:
             for name, array in arrays.items():
                 np.save(new / f"{name}.npy", array)
 
+    def refuse_others(self) -> None:
+        """What is removed at the end must have been written here.
+
+        Raises:
+          InputError: something else than shards is in the folder, or a file has its name.
+        """
+        for path in _entries(self.folder):
+            if not _is_shard(path) and not _is_partial(path):
+                raise InputError(
+                    "this folder would be used for pieces of the encoding, and holds something else",
+                    "Move it away, or name another folder for the encoding or for its pieces.",
+                    file=self.folder,
+                    value=path.name,
+                )
+
+    def discard(self, made_from: Collection[str] | None = None) -> None:
+        """Removes shards and what killed writers left of some, and the folder where nothing else is in it.
+
+        Args:
+          made_from: the keys of those that go; None removes all.
+        """
+        with contextlib.suppress(OSError, InputError):
+            for path in _entries(self.folder):
+                if _is_partial(path):
+                    shutil.rmtree(path, ignore_errors=True)
+                elif _is_shard(path) and (made_from is None or _manifest(path).get("made_from", "") in made_from):
+                    _remove_shard(path)
+            self.folder.rmdir()
+
     def _path(self, number: int) -> pathlib.Path:
         return self.folder / f"{number:05d}"
+
+
+def _entries(folder: pathlib.Path) -> list[pathlib.Path]:
+    """What is in a folder; nothing where there is none.
+
+    Raises:
+      InputError: it is a file.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as error:
+        raise InputError(
+            "a file stands where pieces of the encoding are to be kept", "Move it away.", file=folder
+        ) from error
+
+
+def _is_partial(path: pathlib.Path) -> bool:
+    """Whether it is a shard that was being written, under the name that it has until then."""
+    return re.fullmatch(r"\.\d{5,}\.[0-9a-f]{8}\.(partial|replaced)", path.name) is not None
+
+
+def _is_shard(path: pathlib.Path) -> bool:
+    """Whether it is a numbered artefact of a shard, whole or damaged, or an empty folder of such a name."""
+    if not re.fullmatch(r"\d{5,}", path.name) or path.is_file() or path.is_symlink():
+        return False
+    about = _manifest(path)
+    return str(about.get("kind", _SHARD)).endswith(_SHARD) if about or _has_manifest(path) else not _entries(path)
+
+
+def _has_manifest(path: pathlib.Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
+def _manifest(path: pathlib.Path) -> dict[str, Any]:
+    """What a shard's manifest says; nothing where there is none or a damaged one."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        about = json.loads((path / MANIFEST).read_bytes())
+        return about if isinstance(about, dict) else {}
+    return {}
+
+
+def _remove_shard(path: pathlib.Path) -> None:
+    """Its manifest goes last: a removal that is killed leaves what is still known for a shard."""
+    for file in sorted(path.iterdir(), key=lambda file: file.name == MANIFEST):
+        file.unlink()
+    path.rmdir()
 
 
 def _digest(*parts: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gr_jax import corpus as corpus_lib
-from gr_jax import dense, models
+from gr_jax import dense
 from gr_jax.recipes import documents, encoders, examples, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.learning import seconds_of_earlier_starts
@@ -60,9 +60,7 @@ def model_stage(
     ) -> Any:
         queries, texts = mining.load_pairs(place.inputs["pairs"])
         known = mining.load_negatives(place.inputs["negatives"], mined)
-        first = mining.mixed(known, mined)
-        if first is None:
-            first = tables.random_negatives(queries.targets, len(texts), mined.kept, seed=mined.seed)
+        first = mining.first_table(place.inputs["negatives"], mined, queries, len(texts))
         refresher = None
         if mined.refresh_every:
             refresher = Refresher(
@@ -75,7 +73,7 @@ def model_stage(
             evaluate = pair_training.evaluation(Reencoded(encoder, searched), dataset, judged, training, searched)
         source: NegativeSource = first if refresher is None else refresher.negatives
         batches = make_batches(queries, texts, source, training, encoder.lengths)
-        model = models.BiEncoderModel(models.BiEncoder(encoder.config), chunks=training.chunks)
+        model = pair_training.bi_encoder_model(encoder.config, training)
         found = pair_training.run(place, model, encoder.params, batches, training, multipliers, evaluate, refresher)
         return found.params
 

@@ -73,7 +73,7 @@ def bm25_cross_encoder_stages(
     model = model_stage(corpus, vocabulary, learning, settings, crossing, mined, training)
     built = index_stage(corpus, bm25, model, crossing)
     provenance = pair_training.provenance(pseudo_queries, mined, training)
-    judged = dense_index.results_stage(name, corpus, bm25, built, model, None, provenance=provenance)
+    judged = dense_index.results_stage(name, corpus, bm25, built, {name: model}, None, provenance=provenance)
     return [corpus, vocabulary, *([] if learning else [bm25]), *learning, model, built, judged]
 
 
@@ -163,7 +163,7 @@ def model_stage(
     config: dict[str, Any] = {
         "encoders": settings.as_config() | documents.encoder_config(settings.encoder),
         "crossing": crossing.as_config(),
-        "training": training.as_config(),
+        "training": training.as_config() | pair_training.default_multipliers(training, _FASTER),
         "mining": {"shares": dict(mined.shares)},
     }
     return Stage("model", config, (corpus, vocabulary, *learning), make)

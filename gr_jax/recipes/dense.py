@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 
 import gin
 
 from gr_jax.errors import InputError
-from gr_jax.recipes import contrastive, dense_index, documents, examples, mining, pair_training
+from gr_jax.recipes import contrastive, dense_index, documents, examples, mining, pair_training, query_side
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining, Search
 from gr_jax.recipes.running import run_stages
 from gr_jax.recipes.settings import PseudoQueries, Vectors
@@ -28,6 +29,7 @@ def dpr_stages(
     search: Search,
     lexical: Lexical,
     vectors: Vectors,
+    query_training: ContrastiveTraining,
 ) -> list[Stage]:
     """The stages of `dpr`, in order."""
     if mined.refresh_every and training.evaluate_every and mined.refresh_every % training.evaluate_every:
@@ -47,20 +49,29 @@ def dpr_stages(
     vocabulary = examples.vocabulary_stage(corpus, encoders)
     bm25 = mining.bm25_stage(corpus, lexical)
     learning: list[Stage] = []  # what only training reads
-    if training.steps:
+    if training.steps or query_training.steps:
         made = documents.pseudo_queries_stage(corpus, pseudo_queries)
         taught = training.taught(encoders)
         pairs = mining.examples_stage(corpus, made, vocabulary, taught, training)
         embedded = documents.vectors_stage(corpus, vectors) if "cluster" in mined.shares else None
         wrong = mining.negatives_stage(corpus, made, vocabulary, pairs, bm25, embedded, taught, mined, training)
         learning = [made, pairs, *([embedded] if embedded is not None else []), wrong]
-    model = contrastive.model_stage(corpus, vocabulary, learning, encoders, mined, training)
+    model = contrastive.model_stage(corpus, vocabulary, learning if training.steps else [], encoders, mined, training)
     encoded = dense_index.embeddings_stage(corpus, model, search)
-    built = dense_index.index_stage(corpus, model, encoded, search)
+    last, after = model, [encoded]
+    if query_training.steps:
+        # Trained against whole documents, so that it is the same training whatever the index has vectors of.
+        whole = dense_index.embeddings_stage(corpus, model, dataclasses.replace(search, most_sentences=0))
+        last = query_side.query_stage(corpus, model, whole, learning, encoders, mined, training, query_training)
+        encoded = dataclasses.replace(encoded, name="passage_embeddings") if search.most_sentences else whole
+        after = [whole, last, *([encoded] if encoded is not whole else [])]
+    built = dense_index.index_stage(corpus, last, encoded, search)
     hybrid = dense_index.hybrid_stage(corpus, bm25, built) if search.hybrid else None
-    provenance = pair_training.provenance(pseudo_queries, mined, training)
-    judged = dense_index.results_stage(name, corpus, bm25, built, model, hybrid, provenance=provenance)
-    return [corpus, vocabulary, bm25, *learning, model, encoded, built, *([hybrid] if hybrid else []), judged]
+    provenance = pair_training.provenance(pseudo_queries, mined, training if training.steps else query_training)
+    trainings = {name: model} if last is model else {name: model, f"{name}, queries alone": last}
+    judged = dense_index.results_stage(name, corpus, bm25, built, trainings, hybrid, provenance=provenance)
+    made = [model, *after, built, *([hybrid] if hybrid else []), judged]
+    return [corpus, vocabulary, bm25, *learning, *made]
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -76,6 +87,7 @@ def dpr(
     search: Search | None = None,
     lexical: Lexical | None = None,
     vectors: Vectors | None = None,
+    query_training: ContrastiveTraining | None = None,
     shared_dir: str | os.PathLike | None = None,
     until: str | None = None,
     say: Callable[[str], None] = print,
@@ -90,6 +102,8 @@ def dpr(
       name: of the system, in tables.
       encoders, pseudo_queries, mined, training, search, lexical, vectors: settings; None takes the defaults (under gin:
         what gin binds). `vectors` counts for negatives of the kind "cluster" only.
+      query_training: a second training, of the side of queries alone, against the vectors that the first leaves; of 0
+        steps by default. In the gin files its settings are bound in the scope `query_side`.
       shared_dir: where stages that runs share are kept; by default `shared` beside `model_dir`.
       until: the last stage to make; None makes all.
       say: receives a line per stage.
@@ -112,6 +126,7 @@ def dpr(
             search=search or Search(),
             lexical=lexical or Lexical(),
             vectors=vectors or Vectors(),
+            query_training=query_training or ContrastiveTraining(steps=0),
         ),
         model_dir,
         shared_dir=shared_dir,

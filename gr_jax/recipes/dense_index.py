@@ -15,7 +15,7 @@ import numpy as np
 from gr_jax import dense, evaluation, models, retrievers, storage
 from gr_jax.corpus import Dataset
 from gr_jax.corpus.passages import sentence_passages
-from gr_jax.recipes import documents, mining, results
+from gr_jax.recipes import documents, encoders, mining, results
 from gr_jax.recipes.dense_settings import Search
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import hybrid, index
@@ -33,7 +33,7 @@ def embeddings_stage(corpus: Stage, model: Stage, search: Search) -> Stage:
 
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
-        encoder = DenseEncoder.load(place.inputs["model"] / "encoder")
+        encoder = DenseEncoder.load(place.inputs["model"] / "encoder", mesh=encoders.all_devices())
         texts, owner = sentence_passages(dataset.corpus, search.most_sentences)
         vectors = models.encode_corpus(
             encoder.of_documents,
@@ -57,16 +57,18 @@ def index_stage(corpus: Stage, model: Stage, embeddings: Stage, search: Search) 
 
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
-        vectors = models.load_embeddings(place.inputs["embeddings"] / "embeddings")
-        owner = storage.load_array(place.inputs["embeddings"] / "owner.npy") if search.most_sentences else None
+        vectors = models.load_embeddings(place.inputs[embeddings.name] / "embeddings")
+        owner = storage.load_array(place.inputs[embeddings.name] / "owner.npy") if search.most_sentences else None
         searcher = dense.make_searcher(search.searcher, vectors, say=print, **search.settings)
-        encoder = DenseEncoder.load(place.inputs["model"] / "encoder")
+        encoder = DenseEncoder.load(place.inputs[model.name] / "encoder")
         retriever = DenseRetriever(encoder, searcher, owner, most_sentences=search.most_sentences)
         index.fill(place.folder, retriever, dataset.corpus)
         size = sum(file.stat().st_size for file in place.folder.rglob("*") if file.is_file())
         place.meta.update({"documents": len(dataset.corpus), "searcher": type(searcher).__name__, "bytes": size})
 
     config = {"searcher": search.searcher, "settings": dict(search.settings)}
+    if search.searcher == "auto":  # what that is depends on what is installed, and then the index does, too
+        config["installed"] = dense.installed()
     return Stage("index", config, (corpus, model, embeddings), make)
 
 
@@ -101,7 +103,7 @@ def results_stage(
     corpus: Stage,
     bm25: Stage,
     built: Stage,
-    model: Stage,
+    trainings: Mapping[str, Stage],
     mixed: Stage | None,
     *,
     provenance: dict[str, Any],
@@ -110,7 +112,8 @@ def results_stage(
 
     Args:
       name: of the system, in tables.
-      built, model: the index stage, and the one that trained.
+      built: the index stage.
+      trainings: what reports call each training → its stage.
       mixed: the stage of the combination, if there is one.
       provenance: settings that reports must say: "pseudo_queries", "seeds".
     """
@@ -128,14 +131,15 @@ def results_stage(
         values = results.judge(place, report, dataset, systems)
         if mixed is not None:
             storage.write_json(place.folder / "comparisons.json", compare_with_parts(values, HYBRID.format(name)))
-        add_training(report, name, place.inputs["model"])
+        for title, trained in trainings.items():
+            add_training(report, title, place.inputs[trained.name])
         splits = results.judged_splits(dataset)
         if splits:
             results.add_examples(report, name, dataset, splits[-1], searcher)
         results.finish(place, report, dataset)
 
     settings = {"name": name, "measures": list(results.MEASURES), "depth": results.DEPTH, "provenance": provenance}
-    inputs = (corpus, bm25, built, model) + ((mixed,) if mixed is not None else ())
+    inputs = (corpus, bm25, built, *trainings.values(), *((mixed,) if mixed is not None else ()))
     return Stage("results", settings, inputs, make)
 
 

@@ -17,6 +17,11 @@ from gr_jax.recipes.settings import Settings, at_least, check_heads, one_of
 NEGATIVES = ("file", "ance", "model", "bm25", "cluster", "random")
 
 
+# What training measures on dev: splits and measures.
+DEV_SPLITS = ("dev", "dev_unseen", "dev_mean")
+DEV_MEASURES = ("Success@1", "Success@10", "RR@10")
+
+
 def file_digest(file: str) -> str:
     """16 hex digits of a file's bytes; InputError where it cannot be read."""
     try:
@@ -102,7 +107,7 @@ class Mining(Settings):
       refresh_every: steps after which "ance" negatives are mined again, while training goes on.
       seed: of the choice and the clusters.
       file: of negatives of the train split's queries, see `training.negative_files`; what it holds is in the key. A
-        teacher's scores in it are not used here.
+        teacher's scores in it are used where it is the only kind, see `ContrastiveTraining.margin_mse`.
     """
 
     shares: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"bm25": 0.5, "model": 0.5})
@@ -166,6 +171,8 @@ class ContrastiveTraining(Settings):
       document_length: tokens read of a document in training and on dev; 0 as many as the index reads. Time grows with
         it, and most of what a shorter one teaches holds for longer texts too.
       rates: share of each kind of query: "query" (of the train split), "pseudo".
+      margin_mse, teacher_kl: weights of the losses of these names, of bi-encoders, beside the contrastive one: what a
+        teacher gave each query's documents, in `Mining.file` as the only kind of negatives, is learnt too.
       chunks: parts that a batch is computed in by gradient caching, with the same gradients; saves memory.
       held_out: share of the documents with training questions whose questions are kept back: retrieval of these is
         measured as dev_unseen, for a dev split may ask for documents alone that training asked for too.
@@ -188,6 +195,8 @@ class ContrastiveTraining(Settings):
     negatives: int = 1
     document_length: int = 0
     rates: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"query": 0.5, "pseudo": 0.5})
+    margin_mse: float = 0.0
+    teacher_kl: float = 0.0
     chunks: int = 1
     held_out: float = 0.0
     optimizer: str = "adamw"
@@ -206,7 +215,18 @@ class ContrastiveTraining(Settings):
     mesh: tuple[int, int] = (0, 1)
     seed: int = 0
 
+    def as_config(self) -> dict[str, Any]:
+        """Without the losses that do not count, as before there were any."""
+        config = dataclasses.asdict(self)
+        for name in ("margin_mse", "teacher_kl"):
+            if not config[name]:
+                del config[name]
+        return config
+
     def __post_init__(self):
+        for name in ("margin_mse", "teacher_kl"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(f"ContrastiveTraining.{name} is below 0", "Set it to 0.", value=getattr(self, name))
         one_of("ContrastiveTraining.optimizer", self.optimizer, "adamw", "adafactor")
         one_of("ContrastiveTraining.schedule", self.schedule, "constant", "linear", "rsqrt")
         if not set(self.rates) <= {"query", "pseudo"} or not any(self.rates.values()) or min(self.rates.values()) < 0:
@@ -214,6 +234,15 @@ class ContrastiveTraining(Settings):
                 "ContrastiveTraining.rates are not shares of kinds of queries",
                 "Give numbers of 0 or more for query, pseudo, not all 0.",
                 value=dict(self.rates),
+            )
+        known = [f"{split}/{measure}" for split in DEV_SPLITS for measure in DEV_MEASURES]
+        if self.keep_best and self.keep_best not in known:
+            one_of("ContrastiveTraining.keep_best", self.keep_best, "", *known)
+        if self.keep_best.startswith("dev_unseen") and not self.held_out:
+            raise InputError(
+                "ContrastiveTraining.keep_best is of queries that are held out, and none are",
+                'Set ContrastiveTraining.held_out = 0.05, or keep_best = "dev/RR@10".',
+                value=self.keep_best,
             )
         if not 0 <= self.held_out < 1:
             raise InputError("ContrastiveTraining.held_out is no share", "Set it to 0.1.", value=self.held_out)

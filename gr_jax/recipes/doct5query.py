@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from gr_jax.errors import InputError
 from gr_jax.models.query_generator import QueryGeneratorModel
 from gr_jax.recipes import dense_index, documents, examples, mining, query_generation, results
 from gr_jax.recipes.dense_settings import Lexical
+from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.query_generator import QueryGenerating, generator_stage, load_generator
 from gr_jax.recipes.running import run_stages
 from gr_jax.recipes.settings import Settings, at_least
@@ -65,6 +67,7 @@ def generated_stage(
     """The queries that are kept, as `PseudoQueries`: any system can train on them, see `PseudoQueries.generated`."""
 
     def make(place: Workplace) -> None:
+        before, started = seconds_of_earlier_starts(place.work), time.monotonic()
         dataset = documents.load_dataset(place.inputs["corpus"])
         words = examples.load_vocabulary(place.inputs["vocabulary"])
         module, params, own = load_generator(place.inputs["generator"])
@@ -93,6 +96,7 @@ def generated_stage(
         kept.save(place.folder / "pseudo_queries")
         number = len(dataset.corpus)
         place.meta.update({"drawn": settings.samples * number, "kept": len(kept), "per_document": len(kept) / number})
+        place.meta["seconds"] = before + time.monotonic() - started
         shutil.rmtree(place.work, ignore_errors=True)
 
     return Stage("generated", settings.as_config(), (corpus, vocabulary, generator, bm25), make)

@@ -16,6 +16,7 @@ from gr_jax.recipes import documents
 from gr_jax.recipes.dense_settings import Encoders
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.text import Vocabulary
+from gr_jax.training.partitioning import make_mesh
 
 
 def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEncoderConfig, dict | None]:
@@ -97,6 +98,12 @@ def learning_rate_multipliers(config: models.BiEncoderConfig, pretrained: Mappin
     frozen += [f"encoder/layers_{layer}" for layer in range(config.encoder.num_encoder_layers // 2)]
     factors = {f"[^/]+/{name}": DEFAULT_MULTIPLIERS["pretrained lower half"] for name in frozen}
     return factors if config.projection is None else factors | {"[^/]+/projection": DEFAULT_MULTIPLIERS["projection"]}
+
+
+def all_devices() -> Mesh | None:
+    """A mesh that splits batches of texts over all devices of this host; None where there is one."""
+    count = len(jax.local_devices())
+    return make_mesh(count, devices=jax.local_devices()) if count > 1 else None
 
 
 def text_encoder(

@@ -71,7 +71,7 @@ def colbert_stages(
     encoded = vectors_stage(corpus, model, interaction)
     built = index_stage(corpus, model, encoded, bm25, interaction)
     provenance = pair_training.provenance(pseudo_queries, mined, training)
-    judged = dense_index.results_stage(name, corpus, bm25, built, model, None, provenance=provenance)
+    judged = dense_index.results_stage(name, corpus, bm25, built, {name: model}, None, provenance=provenance)
     return [corpus, vocabulary, bm25, *learning, model, encoded, built, judged]
 
 
@@ -200,7 +200,7 @@ def model_stage(
     config: dict[str, Any] = {
         "encoders": settings.as_config() | documents.encoder_config(settings.encoder),
         "interaction": built,
-        "training": training.as_config(),
+        "training": training.as_config() | pair_training.default_multipliers(training, _FASTER),
         "mining": {"shares": dict(mined.shares)},
     }
     return Stage("model", config, (corpus, vocabulary, *learning), make)

@@ -18,7 +18,7 @@ from gr_jax import evaluation, models, retrievers, storage
 from gr_jax.errors import InputWarning
 from gr_jax.models import network_folder
 from gr_jax.recipes import documents, examples, networks
-from gr_jax.recipes.dense_settings import ContrastiveTraining
+from gr_jax.recipes.dense_settings import DEV_MEASURES, ContrastiveTraining
 from gr_jax.recipes.settings import Decoding, Network
 from gr_jax.recipes.settings import Training as TrainingSettings
 from gr_jax.recipes.stages import Stage, Workplace
@@ -33,7 +33,6 @@ from gr_jax.training.optimizers import Optimizer, Schedule, adafactor, adamw
 from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.token_store import TokenStore
 
-DEV_MEASURES = ("Success@1", "Success@10", "RR@10")
 # Most beams of the retrievals on dev. With fewer than the first level is wide, they would judge the order of clusters
 # more than that of documents, and keep other parameters than the full search wants.
 DEV_BEAMS = 64

@@ -15,7 +15,7 @@ from gr_jax.corpus import Dataset
 from gr_jax.docids import memberships
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
 from gr_jax.recipes import clusters, documents, encoders, examples
-from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
+from gr_jax.recipes.dense_settings import NEGATIVES, ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -214,10 +214,28 @@ def load_negatives(folder: pathlib.Path, mining: Mining) -> dict[str, Negatives]
 
 def mixed(found: Mapping[str, Negatives], mining: Mining) -> Negatives | None:
     """One table of several kinds, in the order in which they fill up one another; None where there is no kind."""
+    found = {kind: found[kind] for kind in NEGATIVES if kind in found}
+    if list(found) == ["file"]:
+        return found["file"]  # as it is: with a teacher's scores, which a mixture has not
     shares = {kind: mining.shares[kind] for kind in found}
     if not any(shares.values()):
         shares = dict.fromkeys(shares, 1.0)
     return tables.mix(found, shares, mining.kept) if found else None
+
+
+def first_table(folder: pathlib.Path, mining: Mining, queries: TokenStore, num_documents: int) -> Negatives:
+    """What a training begins with: the kinds of a finished stage of negatives mixed, random ones where there are none.
+
+    Args:
+      folder: of the stage.
+      mining: settings.
+      queries: of the training.
+      num_documents: of the corpus.
+    """
+    table = mixed(load_negatives(folder, mining), mining)
+    if table is not None:
+        return table
+    return tables.random_negatives(queries.targets, num_documents, mining.kept, seed=mining.seed)
 
 
 def mine(

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from gr_jax import corpus as corpus_lib
+from gr_jax import models
 from gr_jax.errors import InputError
 from gr_jax.recipes import mining
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
@@ -20,7 +21,6 @@ from gr_jax.recipes.learning import DevEvaluation, Judgements, Retrainable, make
 from gr_jax.recipes.refreshing import Refresher
 from gr_jax.recipes.settings import PseudoQueries
 from gr_jax.recipes.stages import Workplace
-from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.loop import EarlyStopping, TrainResult, train
 from gr_jax.training.partitioning import make_mesh
@@ -77,9 +77,7 @@ def fit(
     """
     queries, texts = mining.load_pairs(place.inputs["pairs"])
     texts = texts if documents is None else documents
-    table = mining.mixed(mining.load_negatives(place.inputs["negatives"], mined), mined)
-    if table is None:
-        table = tables.random_negatives(queries.targets, len(texts), mined.kept, seed=mined.seed)
+    table = mining.first_table(place.inputs["negatives"], mined, queries, len(texts))
     batches = ContrastiveBatches(
         queries,
         texts,
@@ -93,6 +91,16 @@ def fit(
     )
     chosen = multipliers if training.multipliers is None else training.multipliers
     return run(place, model, params, batches, training, chosen, evaluate)
+
+
+def bi_encoder_model(config: models.BiEncoderConfig, training: ContrastiveTraining) -> models.BiEncoderModel:
+    """The model of a bi-encoder with the losses that the settings weigh."""
+    return models.BiEncoderModel(
+        models.BiEncoder(config),
+        chunks=training.chunks,
+        margin_mse=training.margin_mse,
+        teacher_kl=training.teacher_kl,
+    )
 
 
 def run(
@@ -226,3 +234,8 @@ def learning_rate_multipliers(
     names = ["token_embedder", *(f"encoder/{name}" for name in pretrained["encoder"] if "embed" in name)]
     names += [f"encoder/layers_{layer}" for layer in layers[: len(layers) // 2]]
     return dict.fromkeys(names, 0.0) | {name: factor for name, factor in faster.items() if name in params}
+
+
+def default_multipliers(training: ContrastiveTraining, faster: Mapping[str, float]) -> dict[str, Any]:
+    """What a key says where nobody names multipliers: other defaults are another training."""
+    return {} if training.multipliers is not None else {"multipliers": {"pretrained lower half": 0.0, **faster}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -21,7 +21,8 @@ class Evidence:
     """One reason why a document was found.
 
     Attributes:
-      kind: "docid", "ngram", "term", "similarity" (of vectors), "part" (of a combination) or "pair" (a reranker's).
+      kind: "docid", "ngram", "term", "similarity" (of vectors), "token" (of late interaction), "part" (of a
+        combination) or "pair" (a reranker's).
       text: the reason as a person reads it: a docid's tokens, an n-gram, a word of the query, a part's name.
       score: what it contributed.
       tokens: its token ids, where it has some.
@@ -74,6 +75,11 @@ class Retriever(Protocol):
           explain: fill `Ranking.evidence`.
         """
         ...
+
+
+def updatable(retriever: Any) -> bool:
+    """Whether documents can come and go without training; of a retriever around others, whether they all let them."""
+    return bool(getattr(retriever, "updatable", hasattr(retriever, "update")))
 
 
 def stack_rankings(rankings: Sequence[Ranking]) -> Ranking:

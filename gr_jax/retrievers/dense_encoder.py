@@ -127,8 +127,13 @@ class DenseEncoder:
             self.vocabulary.save(new / "vocabulary")
 
     @classmethod
-    def load(cls, folder: str | os.PathLike, *, verify: bool = True) -> DenseEncoder:
+    def load(cls, folder: str | os.PathLike, *, verify: bool = True, mesh: Mesh | None = None) -> DenseEncoder:
         """Reads what `save` wrote.
+
+        Args:
+          folder: the artefact.
+          verify: check the checksums.
+          mesh: see the class.
 
         Raises:
           InputError: it is not such a folder, or was truncated or altered.
@@ -136,4 +141,4 @@ class DenseEncoder:
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
         config, params = load_bi_encoder(folder)
-        return cls(config, params, text.load_vocabulary(folder / "vocabulary"), **meta)
+        return cls(config, params, text.load_vocabulary(folder / "vocabulary"), **meta, mesh=mesh)

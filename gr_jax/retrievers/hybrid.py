@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from gr_jax import evaluation, storage
 from gr_jax.errors import InputError
-from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, ranking_to_run
+from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, ranking_to_run, updatable
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus
@@ -103,13 +103,18 @@ class HybridRetriever:
             )
         return Ranking(fused.doc_index, fused.score, tuple(evidence))
 
+    @property
+    def updatable(self) -> bool:
+        """Whether every part can take and leave documents."""
+        return all(updatable(part) for part in self.parts.values())
+
     def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> HybridRetriever:
         """Adds and removes documents in every part; see `DenseRetriever.update`.
 
         Raises:
           InputError: a part cannot; none is changed then.
         """
-        fixed = [name for name, part in self.parts.items() if not hasattr(part, "update")]
+        fixed = [name for name, part in self.parts.items() if not updatable(part)]
         if fixed:
             raise InputError("a part cannot take or leave documents", "Make the index anew.", value=fixed)
         for part in self.parts.values():

@@ -15,7 +15,7 @@ from gr_jax.dense.base import check_positions
 from gr_jax.dense.max_sim import MaxSimSearch
 from gr_jax.dense.token_vectors import TokenVectors
 from gr_jax.errors import InputError
-from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, checked_allowed
+from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, checked_allowed, updatable
 from gr_jax.retrievers.token_encoder import TokenEncoder
 
 if TYPE_CHECKING:
@@ -110,21 +110,26 @@ class LateInteractionRetriever:
         """Scores of each query's own documents; −inf where a candidate is −1."""
         return self.search.score(*self.encoder.encode_queries(queries), candidates)
 
+    @property
+    def updatable(self) -> bool:
+        """Whether documents can come and go: where there is a first stage, whether it can take and leave them."""
+        return self.first is None or updatable(self.first)
+
     def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> LateInteractionRetriever:
         """Adds and removes documents; see `DenseRetriever.update`. Only added ones are encoded.
 
         Raises:
           InputError: a position that no document has, or a first stage that cannot; nothing is changed then.
         """
-        change = getattr(self.first, "update", None)
-        if self.first is not None and change is None:
+        if not self.updatable:
             raise InputError("the first stage cannot take or leave documents", "Make the index anew.")
         gone = check_positions(remove, self.num_documents)
         added = None
         if add is not None and len(add):
             added = self.encoder.encode_documents(add.contents, precision=self.vectors.precision)
-        if change is not None:
-            change(add=add, remove=remove)
+        if self.first is not None:
+            changing: Any = self.first
+            changing.update(add=add, remove=remove)
         self.vectors.remove(gone)
         if added is not None:
             self.vectors.add(added)

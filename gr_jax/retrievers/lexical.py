@@ -81,7 +81,8 @@ class BM25:
         self._terms: dict[str, int] = {}
         self._living = np.ones(len(corpus), bool)
         rows = self._read(corpus, progress)
-        self._expand(rows, expansions, corpus.fingerprint)
+        _check_expansions(expansions, corpus.fingerprint)
+        self._expand(rows, expansions)
         self._weigh(rows)
 
     @property
@@ -146,6 +147,9 @@ class BM25:
             raise InputError(
                 "no document has this position", f"Give positions below {self.num_documents}.", value=list(remove)
             )
+        of_added = add is not None and expansions is not None and expansions.corpus == add.fingerprint
+        if not of_added:  # before anything is read: terms that were numbered would stay
+            _check_expansions(expansions, self.corpus_fingerprint)
         before = self.num_documents
         rows = [tokens.tolist() for tokens in np.split(np.asarray(self._tokens), self._starts[1:-1])]
         added: list[list[int]] = []
@@ -154,10 +158,7 @@ class BM25:
             added = self._read(add, False)
             corpus = None if corpus is None else Corpus.from_documents(itertools.chain(corpus, add))
             fingerprint = "" if corpus is None else corpus.fingerprint  # "": nobody knows the whole corpus
-        if add is not None and expansions is not None and expansions.corpus == add.fingerprint:
-            self._expand(added, expansions, add.fingerprint)
-        else:
-            self._expand(rows, expansions, self.corpus_fingerprint)
+        self._expand(added if of_added else rows, expansions)
         rows += added
         self._living = np.concatenate([self._living, np.ones(len(added), bool)])
         self._living[removed] = False
@@ -238,15 +239,10 @@ class BM25:
     def _number(self, text: str) -> list[int]:
         return [self._terms.setdefault(term, len(self._terms)) for term in self._analyze(text)]
 
-    def _expand(self, rows: list[list[int]], expansions: PseudoQueries | None, fingerprint: str) -> None:
+    def _expand(self, rows: list[list[int]], expansions: PseudoQueries | None) -> None:
         """Adds the terms of queries to their documents."""
         if expansions is None:
             return
-        if expansions.corpus and fingerprint and expansions.corpus != fingerprint:
-            raise InputError(
-                f"these queries were made from the corpus {expansions.corpus}, not from {fingerprint}",
-                "Make queries from this corpus.",
-            )
         for query, document in zip(expansions.texts, np.asarray(expansions.documents).tolist(), strict=True):
             rows[document] += self._number(query)
 
@@ -286,6 +282,14 @@ class BM25:
         if self.settings["analyzer"] == "character_bigrams":
             return tuple(match.span() for match in re.finditer(f"(?i:{re.escape(term)})", text))
         return tuple(match.span() for match in _IDENTIFIER.finditer(text) if term in self._analyze(match[0]))
+
+
+def _check_expansions(expansions: PseudoQueries | None, fingerprint: str) -> None:
+    if expansions is not None and expansions.corpus and fingerprint and expansions.corpus != fingerprint:
+        raise InputError(
+            f"these queries were made from the corpus {expansions.corpus}, not from {fingerprint}",
+            "Make queries from this corpus.",
+        )
 
 
 def _weigh(

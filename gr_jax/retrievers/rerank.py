@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from gr_jax import storage
 from gr_jax.corpus import Corpus
 from gr_jax.errors import InputError
-from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question
+from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, updatable
 from gr_jax.text.transforms import get_transform
 
 if TYPE_CHECKING:
@@ -117,17 +117,22 @@ class RerankRetriever:
         scores[rows, columns] = found
         return scores
 
+    @property
+    def updatable(self) -> bool:
+        """Whether the first stage can take and leave documents."""
+        return updatable(self.first)
+
     def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> RerankRetriever:
         """Adds and removes documents in the first stage; see `DenseRetriever.update`.
 
         Raises:
           InputError: the first stage cannot.
         """
-        change = getattr(self.first, "update", None)
-        if change is None:
+        if not self.updatable:
             raise InputError("the first stage cannot take or leave documents", "Make the index anew.")
         corpus = self._corpus if add is None else Corpus.from_documents(itertools.chain(self._corpus, add))
-        change(add=add, remove=remove)
+        changing: Any = self.first
+        changing.update(add=add, remove=remove)
         self._corpus = corpus
         return self
 

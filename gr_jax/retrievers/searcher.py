@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from gr_jax.corpus import Corpus
+from gr_jax.corpus.documents import DuplicateDocument
 from gr_jax.errors import InputError
-from gr_jax.retrievers.base import Ranking, Retriever
+from gr_jax.retrievers.base import Ranking, Retriever, updatable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +78,9 @@ class Searcher:
         """Adds and removes documents, where the retriever can, without training.
 
         Args:
-          add: documents with ids of their own; they stand behind the others.
-          remove: ids of documents that shall no longer be found. They keep their place, so that the positions in
-            earlier rankings still name the same documents.
+          add: documents with ids of their own, which no document has or had; they stand behind the others.
+          remove: ids of documents that shall no longer be found; some may have been removed before. They keep their
+            place, so that the positions in earlier rankings still name the same documents.
 
         Returns:
           This searcher, changed. `retrievers.index.save` writes it again.
@@ -86,15 +88,22 @@ class Searcher:
         Raises:
           InputError: an id that is there twice or not at all, or a retriever that cannot be changed.
         """
-        change = getattr(self.retriever, "update", None)
-        if change is None:
+        if not updatable(self.retriever):
             raise InputError(
                 "this retriever cannot take or leave documents", "Make the index anew.", value=type(self.retriever)
             )
         positions = [self.corpus.index_of(doc_id) for doc_id in remove]
         corpus = self.corpus
         if add is not None:
-            corpus = Corpus.from_documents(itertools.chain(corpus, add))  # before anything changes: ids may clash
-        change(add=add, remove=positions)
+            try:  # before anything changes
+                corpus = Corpus.from_documents(itertools.chain(corpus, add))
+            except DuplicateDocument as error:
+                raise InputError(
+                    "a document of this id is in the index, or was until it was removed",
+                    "Give the new one an id of its own: removed documents keep their place and name.",
+                    value=error.doc_id,
+                ) from error
+        changing: Any = self.retriever
+        changing.update(add=add, remove=positions)
         self.corpus = corpus
         return self

@@ -159,7 +159,7 @@ class TokenEncoder:
             kind=token_vectors.KIND,
             settings={"encoder": self.fingerprint, "precision": precision},
             encode=lambda shard, advance: self._rows(shard, precision, advance).arrays,
-            join=lambda shards, new: token_vectors.write_rows(new, [TokenRows.read(shard) for shard in shards]),
+            join=lambda shards, new: token_vectors.write_rows(new, token_vectors.StoredRows(shards)),
             corpus=corpus,
             work=work,
             shard_size=shard_size,

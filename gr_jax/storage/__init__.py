@@ -1,6 +1,7 @@
 """Artefacts on disk: folders with a manifest, written whole or not at all, verified when read."""
 
 from gr_jax.storage.arrays import load_array as load_array
+from gr_jax.storage.arrays import new_array as new_array
 from gr_jax.storage.atomic import write_bytes as write_bytes
 from gr_jax.storage.atomic import write_json as write_json
 from gr_jax.storage.atomic import write_text as write_text

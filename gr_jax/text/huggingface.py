@@ -65,11 +65,11 @@ class HuggingFaceVocabulary:
         return vocabulary.fingerprint("huggingface", self.content)
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(_valid(text), add_special_tokens=False).ids
+        return self._without_padding(self._tokenizer.encode(_valid(text), add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         encoded = self._tokenizer.encode_batch_fast([_valid(text) for text in texts], add_special_tokens=False)
-        return [encoding.ids for encoding in encoded]
+        return [self._without_padding(encoding.ids) for encoding in encoded]
 
     def decode(self, ids: Sequence[int]) -> str:
         kept = vocabulary.until_eos(ids, self.eos_id)
@@ -81,6 +81,11 @@ class HuggingFaceVocabulary:
 
     def save(self, folder: str | os.PathLike) -> None:
         vocabulary.save(folder, self, {"type": "huggingface"}, {self.FILE: self.content})
+
+    def _without_padding(self, ids: list[int]) -> list[int]:
+        """A text that writes the padding token out, "[PAD]", gets its id from the library; networks take it for the end
+        of the text, or for a hole in it."""
+        return [token for token in ids if token != self.pad_id] if self.pad_id in ids else ids
 
     def _special(self, names: Sequence[Any], what: str, file: pathlib.Path | None) -> int:
         for name in names:

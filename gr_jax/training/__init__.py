@@ -20,6 +20,7 @@ _LAZY = {
     "make_batches": "batches",
     "ContrastiveBatches": "contrastive_batches",
     "GDRBatches": "gdr_batches",
+    "VectorBatches": "vector_batches",
     "Negatives": "negatives",
     "RefreshedNegatives": "refreshed_negatives",
     "Schedule": "optimizers",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from gr_jax.training.refreshed_negatives import RefreshedNegatives as RefreshedNegatives
     from gr_jax.training.token_store import TokenStore as TokenStore
     from gr_jax.training.token_store import write_token_store as write_token_store
+    from gr_jax.training.vector_batches import VectorBatches as VectorBatches
 
 
 def __getattr__(name: str) -> object:

@@ -60,7 +60,8 @@ class ContrastiveBatches(grain.IterDataset):
 
     Yields:
       query_tokens int32[B, Lq]; document_tokens int32[B·(1+n), Ld], for each query its answer and then its negatives;
-      document_index int32[B·(1+n)], their positions in the corpus, of equal documents the position of the first;
+      document_index int32[B·(1+n)], their positions in the corpus, of documents with equal tokens that of the first;
+      in place of document_tokens, where these are left out, document_position int32[B·(1+n)], each one's own position;
       where queries have several relevant documents relevant_index int32[B, R], the others, padded with −1; where the
       table has them negative_weights float32[B, n] and teacher_scores float32[B, 1+n] (NaN where the teacher gave
       none). Within a batch no two queries have the same answer, as far as the corpus allows.
@@ -140,6 +141,7 @@ class ContrastiveBatches(grain.IterDataset):
         return {
             "query_tokens": (self.batch_size, self.lengths["query"][-1]),
             **({"document_tokens": (rows, self.lengths["document"][-1])} if self.document_tokens else {}),
+            **({} if self.document_tokens else {"document_position": (rows,)}),
             "document_index": (rows,),
         }
 
@@ -168,6 +170,8 @@ class ContrastiveBatches(grain.IterDataset):
         }
         if self.document_tokens:
             batch["document_tokens"] = self._pad("document", self.documents.inputs, documents)
+        else:
+            batch["document_position"] = documents.astype(np.int32)
         if self.others:
             batch["relevant_index"] = self._relevant(row, real)
         if table is not None and table.weights is not None and self.num_negatives:
@@ -178,7 +182,7 @@ class ContrastiveBatches(grain.IterDataset):
             picked = table.teacher_scores[row[:, None], np.pad(columns + 1, ((0, 0), (1, 0)))]
             batch["teacher_scores"] = np.where(known, picked, np.nan).astype(np.float32)
         own = {name: array[self.local.start : self.local.stop] for name, array in batch.items()}
-        for name in {"document_tokens", "document_index"} & own.keys():
+        for name in {"document_tokens", "document_position", "document_index"} & own.keys():
             own[name] = own[name].reshape(-1, *own[name].shape[2:])  # [B, 1+n, …] → [B·(1+n), …]
         own["query_tokens"] = own["query_tokens"][:, 0]
         return own

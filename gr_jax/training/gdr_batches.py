@@ -13,8 +13,7 @@ from jaxtyping import Float, Int32
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.training.contrastive_batches import ContrastiveBatches
-
-_LOOKED_AT = 1024  # rows of vectors that their fingerprint reads
+from gr_jax.training.vector_batches import fingerprint_of_vectors, vectors_at
 
 
 @gin.configurable(module="gr_jax.training", denylist=["batches", "clusters", "vectors"])
@@ -33,8 +32,8 @@ class GDRBatches(grain.IterDataset):
       encoder_input_tokens int32[B, Lq]; decoder_input_tokens and decoder_target_tokens int32[B, T] and
       decoder_loss_weights float32[B, T], of a CID of the answer (EOS included where CIDs end in it);
       document_index int32[B·(1+n)]; document_vectors float32[B·(1+n), d] or document_tokens int32[B·(1+n), Ld];
-      relevant_index and negative_weights where `batches` yields them. Documents with equal tokens are one document
-      here, the first of them: it has their vector and their clusters.
+      relevant_index and negative_weights where `batches` yields them. Every document has its own vector and clusters,
+      also where its tokens, which may have been cut, are those of another one.
 
     Raises:
       InputError: the parts are of different corpora, or the answer of a query is in no cluster.
@@ -56,8 +55,12 @@ class GDRBatches(grain.IterDataset):
                 raise InputError(
                     f"{name} of {found} documents, and there are {count}", "Make both from one corpus.", value=found
                 )
-        if vectors is None and not batches.document_tokens:
-            raise InputError("neither vectors nor tokens of documents", "Give vectors, or document_tokens=True.")
+        if (vectors is None) != batches.document_tokens:
+            raise InputError(
+                "documents have either vectors or tokens",
+                "Give vectors and batches made with document_tokens=False, or neither.",
+                value=batches.document_tokens,
+            )
         self.batches, self.clusters, self.vectors = batches, clusters, vectors
         self.batch_size = batches.batch_size
         self._targets = np.zeros((len(clusters), clusters.max_steps), np.int32)
@@ -68,7 +71,7 @@ class GDRBatches(grain.IterDataset):
         self.settings = {
             "batches": batches.settings,
             "clusters": _fingerprint(clusters.tokens, clusters.offsets, clusters.documents),
-            "vectors": None if vectors is None else _fingerprint_of_some(vectors),
+            "vectors": None if vectors is None else fingerprint_of_vectors(vectors),
         }
 
     @property
@@ -80,7 +83,7 @@ class GDRBatches(grain.IterDataset):
         own |= {f"decoder_{name}": decoder for name in ("input_tokens", "target_tokens", "loss_weights")}
         if self.vectors is not None:
             own["document_vectors"] = (*shapes["document_index"], self.vectors.shape[1])
-            shapes.pop("document_tokens", None)
+        shapes.pop("document_position", None)
         return own | shapes
 
     def __iter__(self) -> grain.DatasetIterator:
@@ -89,9 +92,10 @@ class GDRBatches(grain.IterDataset):
     def complete(self, step: int, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Batch number `step` of `batches`, with what is GDR's."""
         batch = dict(batch)
-        index = batch["document_index"]
+        # Not document_index: documents that begin alike have one number there, and clusters of their own.
+        positions = batch.pop("document_position", batch["document_index"])
         queries = batch.pop("query_tokens")
-        targets = self._draw(step, index.reshape(len(queries), -1)[:, 0])
+        targets = self._draw(step, positions.reshape(len(queries), -1)[:, 0])
         found = {
             "encoder_input_tokens": queries,
             "decoder_input_tokens": np.pad(targets, ((0, 0), (1, 0)))[:, :-1],
@@ -99,9 +103,7 @@ class GDRBatches(grain.IterDataset):
             "decoder_loss_weights": (targets != 0).astype(np.float32),
         }
         if self.vectors is not None:
-            batch.pop("document_tokens", None)
-            rows = np.asarray(self.vectors[np.maximum(index, 0)], np.float32)  # [B·(1+n), d]
-            found["document_vectors"] = np.where(index[:, None] >= 0, rows, np.float32(0))
+            found["document_vectors"] = vectors_at(self.vectors, positions)
         return found | batch
 
     def _draw(self, step: int, answers: Int32[np.ndarray, " B"]) -> Int32[np.ndarray, "B T"]:
@@ -151,9 +153,3 @@ def _fingerprint(*arrays: np.ndarray) -> str:
         digest.update(f"{array.shape} {array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:16]
-
-
-def _fingerprint_of_some(vectors: np.ndarray) -> str:
-    """Of the shape and of rows from all over: there may be more of them than can be read."""
-    rows = np.unique(np.linspace(0, len(vectors) - 1, _LOOKED_AT).astype(np.int64))
-    return _fingerprint(np.array(vectors.shape), np.asarray(vectors[rows]))

@@ -111,7 +111,8 @@ def train(
       mesh: devices; None puts all on the data axis, as far as the batch can be split.
       shard_over_data: split parameters and optimiser state over the data axis too.
       seed: of initial values and dropout.
-      microbatches: parts in which a batch is computed one after the other; saves memory.
+      microbatches: parts in which a batch is computed one after the other; saves memory. Contrastive batches are not
+        split: their rows are each other's negatives.
       initial_params: nested or flat; any part of the parameters, the rest begins at random.
       evaluate: (nested params, step) → {"dev/RR@10": …}. Must not keep the arrays: the next step overwrites them.
       eval_every: steps between evaluations; 0 only after the last.
@@ -141,10 +142,13 @@ def train(
             "Choose a batch size that is a multiple of both.",
             value=rows,
         )
-    if microbatches > 1 and len({shape[0] for shape in input_shapes.values()}) > 1:
+    # Rows that are each other's negatives: apart from each other they would still be a loss, but another one.
+    together = "document_index" in input_shapes or len({shape[0] for shape in input_shapes.values()}) > 1
+    if microbatches > 1 and together:
         raise InputError(
             "the rows of these batches belong together and cannot be split into microbatches",
-            "Use microbatches=1; a contrastive model computes its batch in parts by its `chunks`.",
+            "Use microbatches=1. A bi-encoder or late-interaction model computes its batch in parts by its `chunks`; "
+            "for a cross-encoder make batches of fewer queries or fewer negatives.",
             value=microbatches,
         )
     trainer = Trainer.create(model, optimizer, mesh, input_shapes, shard_over_data=shard_over_data)

@@ -205,6 +205,34 @@ def test_added_documents_move_the_means_and_fill_empty_clusters():
     np.testing.assert_array_equal(search.choose_clusters(queries), whole.choose_clusters(queries))
 
 
+def test_removed_documents_are_in_no_mean():
+    rng = np.random.default_rng(1)
+    vectors, queries = whole_numbers(rng, 60, 6), whole_numbers(rng, 9, 6)
+    clusters = rng.integers(0, 5, 60)
+    gone = np.flatnonzero((clusters == 2) | (rng.random(60) < 0.3))
+    search = ClusteredSearch(vectors[:50], clusters[:50], num_clusters=5, chosen=5, backend="xla")
+    search.add(vectors[50:], clusters[50:])
+    search.choose_clusters(queries)  # what was computed before is not what counts
+    search.remove(gone)
+    kept = np.delete(np.arange(60), gone)
+    rest = ClusteredSearch(vectors[kept], clusters[kept], num_clusters=5, chosen=5, backend="xla")
+    found = search.choose_clusters(queries)
+    np.testing.assert_array_equal(found, rest.choose_clusters(queries))
+    assert not (found == 2).any()  # nobody is left there
+
+
+@pytest.mark.parametrize("plan", ["tiles", "full"])
+def test_nothing_to_find(backend, plan):
+    queries = np.ones((3, 2), np.float32)
+    nowhere = ClusteredSearch(np.ones((4, 2)), np.full(4, -1), num_clusters=3, backend=backend)
+    for search in (ClusteredSearch(np.zeros((0, 2)), num_clusters=3, backend=backend), nowhere):
+        for found in (search.search(queries, 5), search.search_clusters(queries, [[0, 2]] * 3, 5, plan=plan)):
+            assert_same(found, base.nothing_found(3, 5))
+        first = search.num_documents
+        search.add(queries[:1], [2])
+        assert search.search(queries, 1)[0].tolist() == [[first]] * 3
+
+
 def test_search_looks_into_the_best_clusters(backend):
     vectors, clusters, queries, _ = _setting()
     search = ClusteredSearch(vectors, clusters, chosen=4, backend=backend)

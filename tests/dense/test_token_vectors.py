@@ -1,9 +1,12 @@
 """Token vectors in memory and on disk against lists of arrays."""
 
+import os
+import resource
+
 import numpy as np
 import pytest
 
-from gr_jax.dense.token_vectors import TokenRows, TokenVectors, write_rows
+from gr_jax.dense.token_vectors import StoredRows, TokenRows, TokenVectors, write_rows
 from gr_jax.errors import InputError
 
 D = 6
@@ -66,8 +69,8 @@ def test_what_is_mapped_is_neither_read_nor_copied(tmp_path):
     vectors = TokenVectors(rows)
     vectors.add(TokenVectors.of(documents[:2], tokens=tokens[:2]))
     vectors.remove([0])
-    assert np.shares_memory(vectors.padded(np.arange(1), 1)[0], rows.vectors) is False  # a gather copies
     assert vectors._parts()[0].vectors is rows.vectors
+    assert np.shares_memory(vectors.tokens(1), rows.tokens)
 
 
 @pytest.mark.parametrize("precision", ERRORS)
@@ -83,6 +86,24 @@ def test_parts_are_written_one_after_the_other(precision, tmp_path):
             np.testing.assert_array_equal(joined.arrays[name], array)
             assert joined.arrays[name].dtype == array.dtype
     assert whole.vectors.nbytes == {"float32": 4, "float16": 2, "int8": 1}[precision] * D * whole.offsets[-1]
+
+
+def test_folders_are_opened_one_at_a_time(tmp_path):
+    """A large corpus has more of them than files that a process may have open."""
+    documents, tokens = draw(3, 60)
+    folders = [tmp_path / str(number) for number in range(60)]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        write_rows(folder, [TokenRows.of([documents[number]], tokens=[tokens[number]], precision="int8")])
+    (tmp_path / "whole").mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 40, hard))
+    try:
+        write_rows(tmp_path / "whole", StoredRows(folders))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert_holds(TokenVectors(TokenRows.read(tmp_path / "whole")), documents, tokens)
+    assert StoredRows(folders)[2:4][1].num_documents == 1 and len(StoredRows(folders)[2:4]) == 2
 
 
 def test_an_altered_file_is_refused(tmp_path):

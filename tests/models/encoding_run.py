@@ -27,16 +27,24 @@ def encoder(**changes):
     return SentenceEncoder(module, params, ByteVocabulary(), **changes)
 
 
-class Watched:
-    """Digests for vectors: an encoder that is ready at once, says what it does, and takes its time.
+class Digests:
+    """Digests for vectors: an encoder that is ready at once."""
+
+    dimension, fingerprint = 8, "digests"
+
+    def encode(self, texts, *, batch_size, max_length, advance):
+        digests = [hashlib.sha256(text.encode()).digest()[:8] for text in texts]
+        return np.array([list(digest) for digest in digests], np.float32)
+
+
+class Watched(Digests):
+    """Says what it does, and takes its time.
 
     Args:
       log: gets a line for every text that is begun.
       batches: a connection that is told of every batch.
       seconds: what a batch takes.
     """
-
-    dimension, fingerprint = 8, "digests"
 
     def __init__(self, log, batches, seconds):
         self._log, self._batches, self._seconds = log, batches, seconds
@@ -48,8 +56,7 @@ class Watched:
             self._batches.send("batch")
             time.sleep(self._seconds)
             advance(len(texts[start : start + batch_size]))
-        digests = [hashlib.sha256(text.encode()).digest()[:8] for text in texts]
-        return np.array([list(digest) for digest in digests], np.float32)
+        return super().encode(texts, batch_size=batch_size, max_length=max_length, advance=advance)
 
 
 def run(folder: pathlib.Path, batches, seconds: float) -> None:

@@ -241,10 +241,11 @@ def test_training_on_devices():
         np.testing.assert_allclose(a, b, atol=1e-4)
 
 
-def test_microbatches_would_tear_documents_from_their_queries():
-    batches = ContrastiveBatches(*stores(), batch_size=16, num_negatives=1, query_lengths=4, document_lengths=8)
+@pytest.mark.parametrize("negatives", (0, 1))
+def test_microbatches_would_tear_documents_from_other_queries(negatives):
+    batches = ContrastiveBatches(*stores(), batch_size=16, num_negatives=negatives, query_lengths=4, document_lengths=8)
     model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)))
-    with pytest.raises(InputError, match="microbatches"):
+    with pytest.raises(InputError, match="microbatches=1.*`chunks`.*cross-encoder"):
         train(model, batches, steps=1, optimizer=adamw(1e-3), microbatches=2)
 
 
@@ -261,6 +262,26 @@ def test_a_folder_gives_the_same_network_back(tmp_path):
     (tmp_path / "network.json").write_text('{"encoder": {}}')
     with pytest.raises(InputError, match="network.json"):
         load_bi_encoder(tmp_path)
+
+
+def test_vectors_of_documents_stand_for_their_tokens():
+    """The same loss; the gradient of the side of queries is that of the loss with documents held still."""
+    config = BiEncoderConfig(encoder=BERT, shared=False, similarity="cosine", temperature=0.1)
+    model, params = BiEncoderModel(BiEncoder(config)), parameters(config)
+    random = np.random.default_rng(0)
+    batch = {
+        "query_tokens": random.integers(1, 40, (4, 6)).astype(np.int32),
+        "document_tokens": random.integers(1, 40, (8, 7)).astype(np.int32),
+        "document_index": np.arange(8, dtype=np.int32),
+    }
+    vectors = BiEncoder(config).apply({"params": params}, batch["document_tokens"], method="encode_document")
+    fixed = {name: array for name, array in batch.items() if name != "document_tokens"} | {"document_vectors": vectors}
+    with_tokens, with_vectors = (jax.grad(lambda p, b=b: model.loss_fn(p, b)[0])(params) for b in (batch, fixed))
+    np.testing.assert_allclose(model.loss_fn(params, fixed)[0], model.loss_fn(params, batch)[0], rtol=1e-5)
+    close = functools.partial(np.testing.assert_allclose, atol=1e-5)
+    jax.tree.map(close, with_vectors["query"], with_tokens["query"])
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(with_vectors["document"]))
+    assert any(np.any(leaf) for leaf in jax.tree.leaves(with_tokens["document"]))
 
 
 class Words:

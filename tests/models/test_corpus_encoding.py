@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import pathlib
 import random
 import signal
 import time
@@ -13,7 +14,7 @@ from jax.sharding import Mesh
 
 from gr_jax import storage
 from gr_jax.errors import InputError
-from gr_jax.models import encode_corpus, load_embeddings
+from gr_jax.models import encode_corpus, load_embeddings, shards
 from gr_jax.models.sentence_encoder import plan_batches
 from tests.models import encoding_run
 
@@ -126,6 +127,73 @@ def test_what_cannot_be_done_is_said(tmp_path, encoder):
     (tmp_path / "thesis" / "years.txt").write_text("of work")
     with pytest.raises(InputError, match="did not write"):
         encode_corpus(encoder, TEXTS, tmp_path / "thesis", **SETTINGS)
+
+
+@pytest.mark.parametrize("given", [lambda v: v[:-1], lambda v: v[:1], lambda v: v[:, :4], lambda v: v[0]])
+def test_vectors_of_another_shape_are_refused(tmp_path, encoder, given):
+    """One row would be copied to every text, and too few would leave zeros at the end."""
+
+    class Wrong(Counting):
+        def encode(self, texts, **settings):
+            return given(super().encode(texts, **settings))
+
+    with pytest.raises(InputError, match="8 numbers for each text"):
+        encode_corpus(Wrong(encoder), TEXTS, tmp_path / "embeddings", **SETTINGS)
+    assert not (tmp_path / "embeddings").exists()
+
+
+@pytest.mark.parametrize("foreign", ["notes.txt", "00000/notes.txt", "00000/manifest.json"])
+def test_the_folder_of_the_shards_is_nobody_elses(tmp_path, encoder, foreign):
+    """At the end it is removed, so what somebody keeps under its name must be seen at the beginning."""
+    file = tmp_path / "embeddings.shards" / foreign
+    file.parent.mkdir(parents=True)
+    file.write_text('{"kind": "index", "files": {}, "made_from": "", "schema": 1}')
+    counting = Counting(encoder)
+    with pytest.raises(InputError, match=r"embeddings\.shards"):
+        encode_corpus(counting, TEXTS, tmp_path / "embeddings", **SETTINGS)
+    assert file.exists() and not counting.seen
+    encode_corpus(encoder, TEXTS, tmp_path / "embeddings", work=tmp_path / "work", **SETTINGS)
+    encode_corpus(encoder, TEXTS, tmp_path / "embeddings", **SETTINGS)  # nothing is to be done, nothing is removed
+    assert file.exists()
+
+
+def test_a_file_where_the_shards_are_to_go(tmp_path, encoder):
+    (tmp_path / "embeddings.shards").write_text("mine")
+    with pytest.raises(InputError, match=r"embeddings\.shards"):
+        encode_corpus(encoder, TEXTS, tmp_path / "embeddings", **SETTINGS)
+
+
+def test_what_comes_into_the_folder_of_the_shards_meanwhile_stays(tmp_path, encoder):
+    class Busy(Counting):
+        def encode(self, texts, **settings):
+            (tmp_path / "embeddings.shards").mkdir(exist_ok=True)
+            (tmp_path / "embeddings.shards" / "notes.txt").write_text("mine")
+            return super().encode(texts, **settings)
+
+    encode_corpus(Busy(encoder), TEXTS, tmp_path / "embeddings", **SETTINGS)
+    assert [path.name for path in (tmp_path / "embeddings.shards").iterdir()] == ["notes.txt"]
+
+
+def test_shards_that_a_killed_run_left_are_removed_by_the_next(tmp_path, encoder, monkeypatch):
+    with monkeypatch.context() as patch:  # killed behind the writing, in the midst of the removal
+        patch.setattr(shards, "_remove_shard", lambda path: (path / "vectors.npy").unlink())
+        patch.setattr(pathlib.Path, "rmdir", lambda path: None)
+        encode_corpus(encoder, TEXTS, tmp_path / "embeddings", **SETTINGS)
+    left = tmp_path / "embeddings.shards"
+    (left / ".00001.0123abcd.partial").mkdir()
+    assert len(list(left.iterdir())) == NUM_SHARDS + 1
+    counting = Counting(encoder)
+    encode_corpus(counting, TEXTS, tmp_path / "embeddings", **SETTINGS)
+    assert not counting.seen and not left.exists()
+
+
+def test_half_removed_shards_and_those_of_other_settings_are_no_obstacle(tmp_path, encoder):
+    for changes in ({"max_length": 31}, {"shard_size": 5}):
+        encode_corpus(encoder, TEXTS, tmp_path / "a", work=tmp_path / "embeddings.shards", **{**SETTINGS, **changes})
+    (tmp_path / "embeddings.shards" / "00000" / "manifest.json").write_text("damaged")
+    (tmp_path / "embeddings.shards" / "00001" / "vectors.npy").unlink()
+    encode_corpus(encoder, TEXTS, tmp_path / "embeddings", **SETTINGS)
+    assert not (tmp_path / "embeddings.shards").exists()
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 import gin
+import jax
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.recipes import dense_index, learning, mining, pair_training
 from gr_jax.recipes.stages import Stage
-from gr_jax.retrievers import BM25, DenseRetriever, HybridRetriever
+from gr_jax.retrievers import BM25, DenseEncoder, DenseRetriever, HybridRetriever
 from gr_jax.training.token_store import Ragged
 from tests import small_data
 from tests.recipes.test_dsi import Said
@@ -138,6 +139,35 @@ def test_an_interrupted_training_ends_with_the_same_bits(finished, tmp_path, mon
     assert (tmp_path / "cut" / PARAMETERS).read_bytes() == (finished.model_dir / PARAMETERS).read_bytes()
     cut, whole = (storage.read_folder(folder / "model").meta for folder in (tmp_path / "cut", finished.model_dir))
     assert (cut["refreshes"], cut["step"], cut["dev"]) == (whole["refreshes"], whole["step"], whole["dev"])
+
+
+def test_the_side_of_queries_is_trained_alone(beir, finished, tmp_path):
+    """Against whole documents, whatever the index has vectors of; documents and their vectors stay as they are."""
+    asked = training(steps=4, batch_size=12, negatives=3, evaluate_every=2, keep_best="")
+    shared = {"shared_dir": finished.model_dir.parent / "shared"}
+    first = {"mined": recipes.Mining(shares={"model": 0.5, "bm25": 0.5}, kept=4), "training": training(steps=4)}
+    said, model_dir = Said(), tmp_path / "plain"
+    searcher = recipes.dpr(beir, model_dir, **settings(query_training=asked, say=said.append, **first), **shared)
+    assert said.made()[-6:] == ["model", "embeddings", "query_model", "index", "hybrid", "results"]
+    before = DenseEncoder.load(model_dir / "model" / "encoder").params["query"]
+    after = searcher.retriever.encoder.params
+    leaves = [jax.tree.leaves(tree) for tree in (before, after["document"], after["query"])]
+    assert all(np.array_equal(*pair) for pair in zip(leaves[0], leaves[1], strict=True))
+    assert any(not np.array_equal(*pair) for pair in zip(leaves[0], leaves[2], strict=True))
+    vectors = storage.load_array(model_dir / "embeddings" / "embeddings" / "vectors.npy")
+    expected = searcher.retriever.encoder.encode(searcher.corpus.contents, "document")
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+    said, parts = Said(), tmp_path / "parts"
+    for name in ("model", "embeddings", "query_model"):
+        shutil.copytree(model_dir / name, parts / name)
+    passages = recipes.Search(most_sentences=2, hybrid=False)
+    recipes.dpr(beir, parts, **settings(query_training=asked, say=said.append, search=passages, **first), **shared)
+    assert said.made() == ["passage_embeddings", "index", "results"]
+    for changed in ({"held_out": 0.2}, {"seed": 5}):
+        with pytest.raises(InputError, match="second training differs"):
+            other = dataclasses.replace(asked, **changed)
+            recipes.dpr(beir, tmp_path / "no", **settings(query_training=other, **first), **shared)
 
 
 def test_without_steps_nothing_is_mined(beir, finished, tmp_path):

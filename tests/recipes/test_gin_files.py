@@ -31,7 +31,9 @@ def test_a_small_budget_is_the_same_for_every_recipe(name):
         whole, before = recipes.ContrastiveTraining(), recipes.Mining()
     with read(f"recipes/{name}", "budgets/small_ance" if name == "ance" else "budgets/small"):
         small, mined = recipes.ContrastiveTraining(), recipes.Mining()
-    assert (small.steps, small.warmup_steps, small.evaluate_every) == (150, 15, 50) and whole.steps >= 600
+        with gin.config_scope("query_side"):
+            assert recipes.ContrastiveTraining().steps == 0  # the budget is spent on both sides
+    assert (small.steps, small.warmup_steps, small.evaluate_every) == (120, 12, 40) and whole.steps >= 600
     assert small.rates == whole.rates and small.keep_best == whole.keep_best
     assert mined.shares == before.shares
     if name == "ance":  # mined at step s, used from s + refresh_every on

@@ -81,3 +81,19 @@ def test_every_tower_starts_from_what_is_pretrained_its_pooler_too(tmp_path):
         np.testing.assert_array_equal(params[tower]["pooler"]["kernel"], pooler["weight"].T.astype(np.float32))
         np.testing.assert_array_equal(params[tower]["pooler"]["bias"], pooler["bias"])
         assert params[tower]["projection"]["wo"]["kernel"].shape == (32, 5)
+
+
+def test_the_hardest_kind_fills_up_first_whatever_order_they_come_in():
+    def table(*rows):
+        return Negatives(np.array(rows, np.int32))
+
+    found = {"ance": table([5, 6, 7, 8]), "file": table([1, -1, -1, -1])}
+    mined = recipes.Mining(shares={"file": 0.5, "ance": 0.5}, kept=4, refresh_every=5, file=__file__)
+    assert mining.mixed(found, mined).documents.tolist() == [[1, 5, 6, 7]]
+
+
+def test_a_file_alone_keeps_its_teacher_s_scores():
+    scores = np.array([[1.0, 0.5]], np.float32)
+    alone = Negatives(np.array([[3]], np.int32), teacher_scores=scores)
+    mined = recipes.Mining(shares={"file": 1.0}, kept=1, file=__file__)
+    assert mining.mixed({"file": alone}, mined).teacher_scores is scores

@@ -272,6 +272,16 @@ def test_an_updated_index_knows_its_corpus(tmp_path):
     assert emptied.update(add=added).retrieve(["zebra cats"], 2).doc_index.tolist() == [[5, -1]]
 
 
+def test_a_refused_update_changes_nothing():
+    first, added = corpus_of(ANIMALS), Corpus.from_documents([Document("new", "", "a zebra")])
+    index = BM25(first)
+    other = queries_of(Corpus.from_documents([Document("x", "", "y")]), ("z", 0))
+    with pytest.raises(InputError, match="made from the corpus"):
+        index.update(add=added, expansions=other)
+    assert index.num_documents == 5
+    assert index.retrieve(["zebra cats"], 2).doc_index.tolist() == BM25(first).retrieve(["cats"], 2).doc_index.tolist()
+
+
 def test_updates_that_make_no_sense():
     corpus = corpus_of(ANIMALS)
     for wrong in ([5], [-1]):

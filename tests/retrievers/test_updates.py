@@ -13,8 +13,9 @@ import gr_jax
 from gr_jax import dense
 from gr_jax.corpus import Corpus, Document
 from gr_jax.corpus.passages import sentence_passages
+from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, BiEncoder, BiEncoderConfig
-from gr_jax.retrievers import BM25, index
+from gr_jax.retrievers import BM25, Searcher, index
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.retrievers.hybrid import HybridRetriever
@@ -82,6 +83,33 @@ def test_a_reranker_reads_what_was_added(encoder):
     ranking = searcher.retrieve(ASKED, 20)
     names = [[searcher.corpus.doc_ids[i] for i in row if i >= 0] for row in ranking.doc_index]
     assert names == [[LEFT.doc_ids[i] for i in row if i >= 0] for row in expected.doc_index]
+
+
+class Fixed:
+    """A retriever that documents cannot come to."""
+
+    num_documents = 16
+
+
+def test_where_one_part_cannot_change_none_does():
+    """However deep it lies."""
+    bm25 = BM25(OLD)
+    for part in (Fixed(), RerankRetriever(Fixed(), Lengths(), OLD, depth=5)):
+        with pytest.raises(InputError, match="cannot take or leave"):
+            HybridRetriever({"BM25": bm25, "other": part}, (0.5, 0.5)).update(add=NEW)
+        with pytest.raises(InputError, match="cannot take or leave"):
+            Searcher(part, OLD).update(add=NEW)
+    assert bm25.num_documents == 16
+
+
+def test_ids_of_removed_documents_stay_theirs():
+    searcher = Searcher(BM25(OLD), OLD).update(remove=["d3"])
+    again = Corpus.from_documents([Document("d3", "", "a new text")])
+    with pytest.raises(InputError, match="until it was removed.*'d3'"):
+        searcher.update(add=again)
+    assert searcher.retriever.num_documents == len(searcher.corpus) == 16
+    searcher.update(add=NEW, remove=["d3"])  # once more: it is gone already
+    assert len(searcher.corpus) == 20
 
 
 def test_the_program(tmp_path):

@@ -215,20 +215,6 @@ def test_a_write_that_the_system_cuts_short_leaves_the_old(tmp_path, what):
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of two megabytes; only who may mount one has it."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("may not mount a small disk here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_full_disk_in_mid_write(small_disk):
     """A real one: both Python's and NumPy's writes run out of space, and what stood there is whole."""
     path = small_disk / "docids"

@@ -190,6 +190,13 @@ def test_word_pieces_agree_with_the_library(word_piece):
         assert rows[0, : lengths[0]].tolist() == theirs.encode(line).ids
 
 
+def test_padding_that_a_text_writes_out_is_no_padding(word_piece):
+    """Networks take its id for the end of a text."""
+    text = "the [PAD] fox[PAD] jumps"
+    assert word_piece.encode(text) == word_piece.encode("the fox jumps") == [4, 5, 6, 7]
+    assert word_piece.encode_batch([text, "[PAD]", "the [SEP]"]) == [[4, 5, 6, 7], [], [4, 3]]
+
+
 def test_a_t5_like_tokenizer_ends_texts():
     tokenizers = pytest.importorskip("tokenizers")
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁the", -1.0), ("▁fox", -2.0), ("▁", -3.0)]

@@ -56,7 +56,8 @@ def test_batches_are_those_inside_with_cids_and_vectors(seed, several, equal, si
     batches = GDRBatches(contrastive(seed, document_tokens=False, **settings), CLUSTERS, VECTORS)
     shapes = batches.input_shapes
     assert next(iter(shapes)) == "encoder_input_tokens"
-    for expected, batch in itertools.zip_longest(inside, batches):
+    own = contrastive(seed, document_tokens=False, **settings)
+    for expected, found, batch in itertools.zip_longest(inside, own, batches):
         new = {"encoder_input_tokens", "document_vectors"}
         new |= {f"decoder_{name}" for name in ("input_tokens", "target_tokens", "loss_weights")}
         assert batch.keys() == new | (expected.keys() - {"query_tokens", "document_tokens"})
@@ -64,10 +65,10 @@ def test_batches_are_those_inside_with_cids_and_vectors(seed, several, equal, si
             np.testing.assert_array_equal(batch[name], expected[name])
         assert {name: batch[name].shape for name in shapes} == shapes
         np.testing.assert_array_equal(batch["encoder_input_tokens"], expected["query_tokens"])
-        for position, vector in zip(batch["document_index"], batch["document_vectors"], strict=True):
+        for position, vector in zip(found["document_position"], batch["document_vectors"], strict=True):
             np.testing.assert_array_equal(vector, VECTORS[position] if position >= 0 else np.zeros(WIDTH))
         assert batch["document_vectors"].dtype == np.float32
-        answers = batch["document_index"][::size]
+        answers = found["document_position"][::size]
         for i, answer in enumerate(answers.tolist()):
             target = tuple(batch["decoder_target_tokens"][i].tolist())
             assert target in cids_of(answer) if answer >= 0 else target == (0, 0)
@@ -81,13 +82,13 @@ def test_documents_are_read_as_tokens_where_there_are_no_vectors():
     batch = next(iter(batches))
     np.testing.assert_array_equal(batch["document_tokens"], next(iter(contrastive()))["document_tokens"])
     assert "document_vectors" not in batch and "document_vectors" not in batches.input_shapes
-    both = GDRBatches(contrastive(), CLUSTERS, VECTORS)
-    assert "document_tokens" not in next(iter(both)) and "document_tokens" not in both.input_shapes
+    with pytest.raises(InputError, match="either vectors or tokens"):
+        GDRBatches(contrastive(), CLUSTERS, VECTORS)
 
 
 def test_one_of_several_cids_is_drawn_anew_for_every_batch():
     drawn = collections.Counter()
-    for batch in GDRBatches(contrastive(3, epochs=60), CLUSTERS, VECTORS):
+    for batch in GDRBatches(contrastive(3, epochs=60, document_tokens=False), CLUSTERS, VECTORS):
         for answer, target in zip(batch["document_index"][::2], batch["decoder_target_tokens"], strict=True):
             if answer == 0:
                 drawn[tuple(target.tolist())] += 1
@@ -99,7 +100,7 @@ def test_cids_of_several_lengths_end_in_eos():
     sequences = [[2] if n < 4 else [3, 2 + n % 2] for n in range(DOCUMENTS)]
     clusters = Docids.build(sequences, vocab_size=5, eos_id=1, duplicates="share")
     seen = set()
-    for batch in GDRBatches(contrastive(epochs=2), clusters, VECTORS):
+    for batch in GDRBatches(contrastive(epochs=2, document_tokens=False), clusters, VECTORS):
         for i, answer in enumerate(batch["document_index"][::2].tolist()):
             target = [] if answer < 0 else [*sequences[answer], 1]
             padded = target + [0] * (3 - len(target))
@@ -112,7 +113,7 @@ def test_cids_of_several_lengths_end_in_eos():
 
 @given(st.integers(0, 200), st.integers(0, 4))
 def test_going_on_from_a_state_gives_the_same_batches(seed, stop):
-    dataset = GDRBatches(contrastive(seed), CLUSTERS, VECTORS)
+    dataset = GDRBatches(contrastive(seed, document_tokens=False), CLUSTERS, VECTORS)
     iterator = iter(dataset)
     for _ in range(stop):
         next(iterator)
@@ -127,8 +128,10 @@ def test_going_on_from_a_state_gives_the_same_batches(seed, stop):
 
 
 def test_processes_together_read_the_batches_of_one():
-    whole = iter(GDRBatches(contrastive(5), CLUSTERS, VECTORS))
-    parts = [iter(GDRBatches(contrastive(5, process=(i, 2)), CLUSTERS, VECTORS)) for i in range(2)]
+    whole = iter(GDRBatches(contrastive(5, document_tokens=False), CLUSTERS, VECTORS))
+    parts = [
+        iter(GDRBatches(contrastive(5, document_tokens=False, process=(i, 2)), CLUSTERS, VECTORS)) for i in range(2)
+    ]
     for _ in range(8):
         expected, pieces = next(whole), [next(part) for part in parts]
         for name, value in expected.items():
@@ -140,18 +143,19 @@ def test_settings_tell_other_clusters_and_vectors():
     changed = VECTORS.copy()
     changed[5] += 1
     made = [(CLUSTERS, VECTORS), (CLUSTERS, None), (other, VECTORS), (CLUSTERS, changed)]
-    assert len({json.dumps(GDRBatches(contrastive(), *parts).settings) for parts in made}) == 4
+    batches = [GDRBatches(contrastive(document_tokens=parts[1] is None), *parts) for parts in made]
+    assert len({json.dumps(one.settings) for one in batches}) == 4
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError, match="vectors of 11"):
-        GDRBatches(contrastive(), CLUSTERS, VECTORS[:-1])
+        GDRBatches(contrastive(document_tokens=False), CLUSTERS, VECTORS[:-1])
     few = Docids.build(CIDS[:3], vocab_size=7, documents=[0, 1, 2], num_documents=DOCUMENTS)
     with pytest.raises(InputError, match="in no cluster"):
-        GDRBatches(contrastive(), few, VECTORS)
+        GDRBatches(contrastive(document_tokens=False), few, VECTORS)
     with pytest.raises(InputError, match="clusters of 3"):
-        GDRBatches(contrastive(), Docids.build(CIDS[:3], vocab_size=7), VECTORS)
-    with pytest.raises(InputError, match="neither"):
+        GDRBatches(contrastive(document_tokens=False), Docids.build(CIDS[:3], vocab_size=7), VECTORS)
+    with pytest.raises(InputError, match="either vectors or tokens"):
         GDRBatches(contrastive(document_tokens=False), CLUSTERS)
 
 

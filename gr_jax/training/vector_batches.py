@@ -1,0 +1,89 @@
+"""Contrastive batches with the vectors of documents, which stay as they are, instead of their tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import gin
+import grain
+import numpy as np
+from jaxtyping import Float, Int32
+
+from gr_jax.errors import InputError
+from gr_jax.training.contrastive_batches import ContrastiveBatches
+
+_LOOKED_AT = 1024  # rows of vectors that their fingerprint reads
+
+
+@gin.configurable(module="gr_jax.training", denylist=["batches", "vectors"])
+class VectorBatches(grain.IterDataset):
+    """`ContrastiveBatches` whose documents are vectors that were made before: what reads queries alone is trained.
+
+    Args:
+      batches: queries, their answers and their negatives, made with `document_tokens=False`.
+      vectors: of every document of the corpus, any float type, memory-mapped or not.
+
+    Yields:
+      What `batches` yields, with document_vectors float32[B·(1+n), d] for document_position: every document's own
+      vector, also where its tokens, which may have been cut, are those of another one; zeros where document_index is −1.
+
+    Raises:
+      InputError: batches with tokens of documents, or of another corpus.
+    """
+
+    def __init__(self, batches: ContrastiveBatches, vectors: Float[np.ndarray, "documents d"]):
+        super().__init__()
+        if batches.document_tokens:
+            raise InputError("these documents are vectors", "Make the batches with document_tokens=False.")
+        if len(vectors) != len(batches.documents):
+            raise InputError(
+                f"vectors of {len(vectors)} documents, and there are {len(batches.documents)}",
+                "Make both from one corpus.",
+                value=len(vectors),
+            )
+        self.batches, self.vectors = batches, vectors
+        self.settings = {"batches": batches.settings, "vectors": fingerprint_of_vectors(vectors)}
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the longest batch over all processes, as T5X's `get_initial_variables` wants them."""
+        shapes = self.batches.input_shapes
+        rows = shapes.pop("document_position")
+        return {**shapes, "document_vectors": (*rows, self.vectors.shape[1])}
+
+    def __iter__(self) -> grain.DatasetIterator:
+        return _Iterator(self)
+
+
+class _Iterator(grain.DatasetIterator):
+    """Goes along with the iterator inside, whose state is its own."""
+
+    def __init__(self, batches: VectorBatches):
+        super().__init__()
+        self._vectors, self._inner = batches.vectors, iter(batches.batches)
+
+    def get_state(self) -> dict[str, Any]:
+        return self._inner.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._inner.set_state(state)
+
+    def __next__(self) -> dict[str, np.ndarray]:
+        batch = next(self._inner)
+        # Not document_index: documents that begin with the same tokens have one number there, and vectors of their own.
+        positions = batch.pop("document_position")
+        return {**batch, "document_vectors": vectors_at(self._vectors, positions)}
+
+
+def vectors_at(vectors: Float[np.ndarray, "documents d"], index: Int32[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+    """Rows of a matrix, float32; zeros for −1."""
+    rows = np.asarray(vectors[np.maximum(index, 0)], np.float32)
+    return np.where(index[:, None] >= 0, rows, np.float32(0))
+
+
+def fingerprint_of_vectors(vectors: Float[np.ndarray, "n d"]) -> str:
+    """16 hex digits, of the shape and of rows from all over: there may be more of them than can be read."""
+    rows = np.unique(np.linspace(0, len(vectors) - 1, _LOOKED_AT).astype(np.int64))
+    found = np.ascontiguousarray(vectors[rows])
+    return hashlib.sha256(f"{vectors.shape} {found.dtype}".encode() + found.tobytes()).hexdigest()[:16]

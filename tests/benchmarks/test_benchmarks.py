@@ -1,0 +1,76 @@
+"""All benchmarks: rows with names of their own, each of which can be judged, without data and without measuring."""
+
+import importlib
+import pathlib
+
+import pytest
+
+from benchmarks import dense, harness, recipe_runs
+from gr_jax import storage
+
+BENCHMARKS = sorted(
+    path.stem
+    for path in pathlib.Path(harness.__file__).parent.glob("*.py")
+    if "def rows(" in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_rows_have_names_of_their_own(name, monkeypatch, tmp_path):
+    pytest.importorskip("faiss")  # of some rows; named among the peers
+    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
+    rows = importlib.import_module(f"benchmarks.{name}").rows()
+    names = [row.name for row in rows]
+    assert len(names) == len(set(names)) > 0
+    for row in rows:
+        for bounds in (row.at_least, row.at_most):
+            for bound in bounds.values():
+                assert not isinstance(bound, harness.ShareOf) or bound.row in names
+
+
+def test_all_parts_of_the_dense_side_are_benchmarks():
+    assert set(dense.PARTS) <= set(BENCHMARKS)
+
+
+def rows_of(measured: list[str], *names: str):
+    return lambda: [
+        harness.Row(name=name, config={}, measure=lambda name=name: measured.append(name) or {"x": 1.0})
+        for name in names
+    ]
+
+
+def test_several_benchmarks_share_a_command_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    measured: list[str] = []
+    seen: list[tuple] = []
+    monkeypatch.setattr(harness, "main", lambda name, rows, argv: seen.append((name, argv)) or len(seen) - 1)
+    parts = {
+        "one": rows_of(measured, "a fox", "a dog"),
+        "two": rows_of(measured, "a cat"),
+        "three": rows_of(measured, "x"),
+    }
+    assert harness.main_of_parts(parts, []) == 2
+    assert seen == [("one", []), ("two", []), ("three", [])]
+    seen.clear()
+    assert harness.main_of_parts(parts, ["--rows=a cat, a d*", "--check"]) == 1
+    assert seen == [("one", ["--check", "--rows=a d*"]), ("two", ["--check", "--rows=a cat"])]
+    seen.clear()
+    assert harness.main_of_parts(parts, ["--rows=nothing"]) == 2 and not seen
+    assert "nothing" in capsys.readouterr().err
+    monkeypatch.setattr(harness, "main", lambda name, rows, argv: seen.append(name) or 130)
+    assert harness.main_of_parts(parts, []) == 130 and seen == ["one"]
+
+
+def test_a_stage_is_copied_whole_and_again_when_it_changed(tmp_path):
+    made, to = tmp_path / "made", tmp_path / "to"
+    recipe_runs.copy_stage(made, to)
+    assert not to.exists()
+    for key in ("k1", "k2"):
+        with storage.write_folder(made, "model", made_from=key) as folder:
+            (folder / "weights").write_text(key)
+        to.with_name("to.copied").mkdir()  # of a copy that was killed
+        recipe_runs.copy_stage(made, to)
+        assert storage.read_folder(to).made_from == key and (to / "weights").read_text() == key
+    before = (to / "weights").stat().st_mtime_ns
+    recipe_runs.copy_stage(made, to)
+    assert (to / "weights").stat().st_mtime_ns == before
