@@ -125,15 +125,15 @@ class RecipeRun:
         """What the model's folder says of its training, once it is made."""
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
 
-    def core_minutes(self) -> float:
+    def core_minutes(self, stages: Sequence[str] = ("model", "query_model", "joint_model")) -> float:
         """Of its trainings and its encoder's, all cores together; after an interruption, of the time they took."""
         spent = 0.0
-        for stage in ("model", "query_model"):
+        for stage in stages:
             manifest = self.folder / stage / "manifest.json"
             if manifest.exists():
                 trained = json.loads(manifest.read_text(encoding="utf-8"))["meta"]
                 spent += float(trained.get("core_seconds", CORES * trained["seconds"]))
-        return spent / 60 + (self.encoder.core_minutes() if self.encoder is not None else 0.0)
+        return spent / 60 + (0.0 if self.encoder is None else self.encoder.core_minutes(["model"]))
 
 
 def copy_stage(made: pathlib.Path, to: pathlib.Path) -> None:
