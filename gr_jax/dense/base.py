@@ -21,7 +21,8 @@ Allowed = Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"]
 class VectorSearch(Protocol):
     """The documents with the largest inner product.
 
-    Inner product is the one similarity of search: cosine is that of rows of unit length, and tanh(q·d) ranks as q·d.
+    Inner product is the one similarity of search: cosine is that of rows of unit length. tanh(q·d) rises with q·d, but
+    in float32 different large products have one tanh: what it ties, q·d may still tell apart.
     """
 
     @property
@@ -223,10 +224,11 @@ def merge(parts: list[Found], k: int) -> Found:
 
 def held(*arrays: np.ndarray | None) -> int:
     """Bytes of arrays that are in memory; memory-mapped ones are the system's to keep or drop."""
-    return sum(a.nbytes for a in arrays if a is not None and not _is_mapped(a))
+    return sum(a.nbytes for a in arrays if a is not None and not is_mapped(a))
 
 
-def _is_mapped(array: Any) -> bool:
+def is_mapped(array: Any) -> bool:
+    """Whether an array is a memory-mapped file, or a view of one."""
     while array is not None and not isinstance(array, np.memmap):
         array = getattr(array, "base", None)
     return array is not None

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.dense.base import Allowed, Found, check_search
+from gr_jax.dense.streaming import EXACT
 from gr_jax.dense.token_vectors import TokenVectors
 from gr_jax.errors import InputError
 
@@ -67,9 +68,16 @@ def max_sim_pairs(
     weights: Float[Array, "B Q"],
     documents: Float[Array, "B S d"],
     mask: Bool[Array, "B S"] | None = None,
+    *,
+    precision: jax.lax.Precision | None = None,
 ) -> Float[Array, " B"]:
-    """The score of each query with the document of the same row."""
-    products = jnp.einsum("bqd,bsd->bqs", queries, documents, preferred_element_type=jnp.float32)
+    """The score of each query with the document of the same row.
+
+    Args:
+      queries, weights, documents, mask: as of `max_sim`; no mask where all vectors count.
+      precision: of the products; None takes the device's own, which may be less than float32's.
+    """
+    products = jnp.einsum("bqd,bsd->bqs", queries, documents, preferred_element_type=jnp.float32, precision=precision)
     if mask is not None:
         products = jnp.where(mask[:, None], products, MASKED)
     return jnp.sum(jnp.max(products, axis=-1) * weights, axis=-1)
@@ -96,7 +104,7 @@ class MaxSimSearch:
       shard_documents: documents whose scores are held at a time.
       block_tokens: token vectors scored at a time. `8 · query length · block_tokens` numbers are in memory; a CPU is
         fastest where they fit its cache.
-      mesh: spread the documents of every block over its first axis.
+      mesh: spread the documents of every block over all of its devices.
     """
 
     def __init__(
@@ -144,9 +152,9 @@ class MaxSimSearch:
           Positions and scores; −1 and −inf where there are fewer than k documents.
 
         Raises:
-          InputError: shapes that do not fit, or k < 1.
+          InputError: shapes that do not fit, values that are not finite, or k < 1.
         """
-        self._check(queries, weights)
+        queries, weights = self._check(queries, weights)
         _, allowed = check_search(queries[:, 0], k, allowed, width=self.vectors.dimension, documents=self.num_documents)
         live = self.vectors.live
         if not live.all():
@@ -169,8 +177,12 @@ class MaxSimSearch:
         weights: Float[np.ndarray, "batch Q"],
         candidates: Int[np.ndarray, "batch c"],
     ) -> Float[np.ndarray, "batch c"]:
-        """Scores each query's own candidates, as reranking needs it; −inf where one is −1 or was removed."""
-        self._check(queries, weights)
+        """Scores each query's own candidates, as reranking needs it; −inf where one is −1 or was removed.
+
+        Raises:
+          InputError: shapes that do not fit, values that are not finite, or no such document.
+        """
+        queries, weights = self._check(queries, weights)
         candidates = np.asarray(candidates)
         if candidates.ndim != 2 or len(candidates) != len(queries) or candidates.max(initial=-1) >= self.num_documents:
             raise InputError(
@@ -189,12 +201,24 @@ class MaxSimSearch:
             scores[row[chosen], column[chosen]] = part
         return scores
 
-    def _check(self, queries: np.ndarray, weights: np.ndarray) -> None:
-        if queries.ndim != 3 or queries.shape[2] != self.vectors.dimension or weights.shape != queries.shape[:2]:
+    def _check(self, queries: Any, weights: Any) -> tuple[Float[np.ndarray, "batch Q d"], Float[np.ndarray, "batch Q"]]:
+        queries, weights = np.asarray(queries), np.asarray(weights)
+        fit = queries.ndim == 3 and queries.shape[2] == self.vectors.dimension and weights.shape == queries.shape[:2]
+        if not fit or not queries.shape[1]:
             raise InputError(
                 f"queries of shape {queries.shape} with weights of shape {weights.shape}",
-                f"Give [batch, tokens, {self.vectors.dimension}] and [batch, tokens].",
+                f"Give [batch, tokens, {self.vectors.dimension}] and [batch, tokens], with a token at least.",
             )
+        # Padding counts too: 0 · NaN is NaN.
+        finite = np.isfinite(queries).all(axis=-1) & np.isfinite(weights)  # --> [batch, tokens]
+        if not finite.all():
+            row, token = np.argwhere(~finite)[0]
+            raise InputError(
+                "a query has a vector or a weight that is not finite",
+                "Find out how its text was encoded.",
+                value=f"query {row}, token {token}",
+            )
+        return queries, weights
 
     def _prepare(self, queries: np.ndarray, weights: np.ndarray) -> tuple[Array, Array]:
         vectors, padded = (jnp.asarray(array) for array in _pad_queries(queries, weights, _QUERIES))
@@ -309,11 +333,11 @@ def _dequantized(vectors: Array, scales: Array | None) -> Array:
 def _score_block(queries: Array, weights: Array, vectors: Array, scales: Array | None) -> Float[Array, "B n"]:
     count, length, dimension = vectors.shape
     tokens = _dequantized(vectors, scales).reshape(-1, dimension)  # [n · length, d]
-    products = queries.reshape(-1, dimension) @ tokens.T  # [B · Q, n · length]
+    products = jnp.matmul(queries.reshape(-1, dimension), tokens.T, precision=EXACT)  # [B · Q, n · length]
     best = products.reshape(*queries.shape[:2], count, length).max(axis=-1)  # [B, Q, n]
-    return jnp.einsum("bqn,bq->bn", best, weights)
+    return jnp.einsum("bqn,bq->bn", best, weights, precision=EXACT)
 
 
 @jax.jit
 def _score_pairs(queries: Array, weights: Array, vectors: Array, scales: Array | None) -> Float[Array, " n"]:
-    return max_sim_pairs(queries, weights, _dequantized(vectors, scales))
+    return max_sim_pairs(queries, weights, _dequantized(vectors, scales), precision=EXACT)

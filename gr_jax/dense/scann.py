@@ -16,8 +16,10 @@ from gr_jax.dense.stored import StoredVectors
 from gr_jax.errors import InputError
 
 KIND = "scann_search"
+_QUERIES = "tune_queries.npy"
 _SMALLEST = 1024  # fewer documents are scored by brute force: nothing could be learnt from them
 _TAIL = 4096  # as many added documents may be scored by brute force before ScaNN is built anew
+_TUNED = 10  # of how many best the recall is reached, where nobody says otherwise
 _ROW = 32  # documents that are scored by their codes in the time in which one is scored again, by its row
 
 
@@ -60,6 +62,7 @@ class ScannSearch:
         if recall is not None:
             _check_recall(recall)
         self._tune_queries = None if tune_queries is None else check_vectors(tune_queries, self.width)
+        self._tune_k = _TUNED
         self._threads = threads or _cores()
         self._build()
 
@@ -105,8 +108,10 @@ class ScannSearch:
         """See `VectorSearch.remove`."""
         self._stored.remove(positions)
 
-    def tune(self, recall: float, queries: Float[np.ndarray, "m d"] | None = None, *, k: int = 10) -> float:
+    def tune(self, recall: float, queries: Float[np.ndarray, "m d"] | None = None, *, k: int = _TUNED) -> float:
         """Sets `searched` and `reorder` to what reaches a recall by the least work; returns the recall that is reached.
+
+        What is asked for is kept, saved too, and sought again whenever ScaNN is built anew.
 
         For each number of candidates the fewest leaves are looked for; work is the documents in these leaves and
         the candidates, each by what it takes. So what is found depends on the vectors and queries alone, on no clock.
@@ -117,14 +122,23 @@ class ScannSearch:
           k: see `recall`.
 
         Raises:
-          InputError: a recall that is no share, queries that do not fit.
+          InputError: a recall that is no share, queries that do not fit, k < 1.
         """
         _check_recall(recall)
+        if k < 1:
+            raise InputError("a recall is that of one document at least", "Give k ≥ 1.", value=k)
+        self._tune_queries = None if queries is None else check_vectors(np.array(queries, np.float32), self.width)
+        self._wanted["recall"], self._tune_k = recall, k
+        return self._tune()
+
+    def _tune(self) -> float:
+        """See `tune`; to what was asked for last."""
+        recall, queries = self._wanted["recall"], self._tune_queries
         vectors, leaves = self._stored.main, self.settings["leaves"]
         if self._searcher is None:
             return 1.0  # every document is scored
-        queries = self._noisy_documents() if queries is None else check_vectors(queries, self.width)
-        k = min(k, len(vectors))
+        queries = self._noisy_documents() if queries is None else queries
+        k = min(self._tune_k, len(vectors))
         least = _brute_force(queries, vectors, None, k, 0)[1][:, -1:]
         least -= 1e-5 * np.abs(least)  # ScaNN sums in another order
 
@@ -157,11 +171,13 @@ class ScannSearch:
         return drawn + 0.5 * noise * np.linalg.norm(drawn, axis=1, keepdims=True) / np.float32(math.sqrt(self.width))
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the vectors and ScaNN's own files."""
+        """Writes the vectors, ScaNN's own files, and the queries that it was tuned on."""
         counts = {"documents": self.num_documents, "built": len(self._stored.main)}
-        meta = {**self.settings, **counts, "wanted": self._wanted}
+        meta = {**self.settings, **counts, "wanted": {**self._wanted, "k": self._tune_k}}
         with storage.write_folder(folder, KIND, meta=meta) as new:
             self._stored.write(new)
+            if self._tune_queries is not None:
+                np.save(new / _QUERIES, self._tune_queries)
             if self._searcher is not None:
                 (new / "scann").mkdir()
                 self._searcher.serialize(str(new / "scann"), relative_path=True)
@@ -185,11 +201,14 @@ class ScannSearch:
             search._wanted = {
                 name: manifest.meta["wanted"][name] for name in ("leaves", "searched", "reorder", "recall")
             }
+            search._tune_k = int(manifest.meta["wanted"].get("k", _TUNED))
             built = int(manifest.meta["built"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"not a readable ScaNN search: {error}", "Make it again.", file=path) from error
         search._stored.split(built)
-        search._searcher, search._tune_queries = None, None
+        queries = path / _QUERIES
+        search._searcher = None
+        search._tune_queries = storage.load_array(queries) if queries.exists() else None
         if (path / "scann").is_dir():
             search._searcher = optional(SCANN, "ScaNN search").load_searcher(str(path / "scann"))
             search._searcher.set_num_threads(search._threads)
@@ -219,7 +238,7 @@ class ScannSearch:
         )
         self._searcher.set_num_threads(self._threads)
         if wanted["recall"] is not None:
-            self.tune(wanted["recall"], self._tune_queries)
+            self._tune()
 
     def _search_main(self, queries: np.ndarray, k: int, keep: np.ndarray | None) -> Found:
         vectors = self._stored.main

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int32
 
 from gr_jax import storage
-from gr_jax.dense.base import check_positions
+from gr_jax.dense.base import check_positions, is_mapped
 from gr_jax.errors import InputError
 
 KIND = "token_vectors"
@@ -31,7 +31,8 @@ class TokenRows:
       scales: float32 [total] beside int8, else None.
 
     Raises:
-      InputError: the arrays do not fit together.
+      InputError: the arrays do not fit together, or a value is not finite. Of mapped vectors this is not looked at, as
+        it would read them all: they were looked at when they were written.
     """
 
     vectors: np.ndarray
@@ -53,6 +54,9 @@ class TokenRows:
         empty = np.flatnonzero(np.diff(self.offsets) < 1)
         if len(empty):
             raise InputError("a document without a single vector", "Give it one at least.", value=int(empty[0]))
+        numbers = self.vectors if self.scales is None else self.scales
+        if not is_mapped(numbers):
+            _check_finite(numbers, self.offsets)
 
     @classmethod
     def of(
@@ -68,9 +72,14 @@ class TokenRows:
           documents: their vectors.
           tokens: their token ids; None where they are not known.
           precision: "float32", "float16" or "int8".
+
+        Raises:
+          InputError: no such precision, a document without a vector, or a value that is not finite or, as float16,
+            would not be.
         """
         vectors = np.concatenate([np.asarray(rows, np.float32) for rows in documents])
         offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
+        _check_finite(vectors, offsets)
         ids = np.full(len(vectors), -1, np.int32) if tokens is None else np.concatenate(tokens).astype(np.int32)
         stored, scales = quantize(vectors, precision)
         return cls(stored, offsets, ids, scales)
@@ -322,6 +331,22 @@ def _joined_offsets(parts: Sequence[TokenRows]) -> Int[np.ndarray, " documents_p
     return np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in parts)]), dtype=np.int64)
 
 
+def _check_finite(
+    numbers: np.ndarray, offsets: Int[np.ndarray, " documents_plus_one"], *, block: int = 1 << 16
+) -> None:
+    """InputError where a number of a vector, or its scale, is not finite, which names the document."""
+    for start in range(0, len(numbers), block):
+        part = numbers[start : start + block]
+        finite = np.isfinite(part).reshape(len(part), -1).all(axis=1)
+        if not finite.all():
+            row = start + int(np.argmin(finite))
+            raise InputError(
+                f"a token vector has a value that is not finite as {numbers.dtype}",
+                "Find out how its text was encoded; numbers beyond 65,504 need float32 or int8.",
+                value=f"document {int(np.searchsorted(offsets, row, side='right')) - 1}, vector {row}",
+            )
+
+
 def check_precision(precision: str) -> None:
     """InputError where token vectors cannot be stored so."""
     if precision not in PRECISIONS:
@@ -332,7 +357,8 @@ def quantize(vectors: Float[np.ndarray, "n d"], precision: str) -> tuple[np.ndar
     """The vectors as they are stored; for int8 each is divided by its largest number, which becomes 127 scales."""
     check_precision(precision)
     if precision != "int8":
-        return vectors.astype(precision), None
+        with np.errstate(over="ignore"):  # of what becomes infinite `TokenRows` says which it is
+            return vectors.astype(precision), None
     largest = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float32)
     scales = np.maximum(largest, np.float32(1e-12)) / np.float32(127)
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales

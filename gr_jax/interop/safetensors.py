@@ -112,6 +112,16 @@ def write_tensors(folder: str | os.PathLike, entries: Iterable[Entry], params: A
     """
     from safetensors.numpy import save
 
+    tensors = named_tensors(entries, params)
+    storage.write_bytes(pathlib.Path(folder) / "model.safetensors", save(tensors, metadata={"format": "pt"}))
+
+
+def named_tensors(entries: Iterable[Entry], params: Any) -> dict[str, np.ndarray]:
+    """Parameters by the names of tensors that `entries` gives them, in the layout of PyTorch.
+
+    Raises:
+      InputError: a parameter is absent or has another shape.
+    """
     tensors = {}
     for path, name, shape, transposed in entries:
         leaf: Any = params
@@ -132,7 +142,7 @@ def write_tensors(folder: str | os.PathLike, entries: Iterable[Entry], params: A
                 value=array.shape,
             )
         tensors[name] = array
-    storage.write_bytes(pathlib.Path(folder) / "model.safetensors", save(tensors, metadata={"format": "pt"}))
+    return tensors
 
 
 def read_json(file: pathlib.Path) -> dict:

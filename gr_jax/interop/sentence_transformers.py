@@ -10,8 +10,8 @@ from typing import Any
 from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
-from gr_jax.interop.huggingface_names import Entry
-from gr_jax.interop.safetensors import write_tensors
+from gr_jax.interop.huggingface_names import Entry, bert_entries
+from gr_jax.interop.safetensors import named_tensors, write_tensors
 from gr_jax.models.bert import BertConfig
 from gr_jax.models.bi_encoder import BiEncoderConfig
 from gr_jax.text import HuggingFaceVocabulary, Vocabulary
@@ -37,7 +37,8 @@ def save_sentence_transformer(
     `models.bi_encoder.sentence_encoders`. Of separate towers write each into a folder of its own.
 
     Args:
-      folder: gets the files; what is there under their names is replaced.
+      folder: gets the files; what is there under their names is replaced. `modules.json` goes first and comes back
+        last, so that a killed call leaves no list of layers of which some are older than others.
       config, params: of the `BiEncoder`, with a BERT encoder on this side.
       vocabulary: a `HuggingFaceVocabulary`.
       side: which tower, "query" or "document"; of a shared one it does not matter.
@@ -62,7 +63,7 @@ def save_sentence_transformer(
     if not 2 < max_length <= encoder.max_positions:
         raise InputError(f"max_length must lie between 3 and {encoder.max_positions}", "Change it.", value=max_length)
     width = encoder.emb_dim
-    layers: list[tuple[str, int, str]] = []  # parameters, width of the output, activation
+    layers: list[tuple[str, int, str]] = []  # parameters, width of the output (of the input: `width`), activation
     if tower.pooling == "pooler":
         layers.append(("pooler", width, "Tanh"))
     if tower.projection is not None:
@@ -71,6 +72,10 @@ def save_sentence_transformer(
     modules += [("Dense", f"{number}_Dense") for number in range(2, 2 + len(layers))]
     modules += [("Normalize", f"{len(modules)}_Normalize")] * tower.normalize
 
+    dense = [_dense_entries(path, width, outputs) for path, outputs, _ in layers]
+    for entries in (bert_entries(encoder), *dense):
+        named_tensors(entries, own)  # what cannot be written is refused before anything is removed
+    (folder / "modules.json").unlink(missing_ok=True)
     huggingface.save_bert(folder, encoder, own)
     _write_tokenizer(folder, vocabulary, max_length)
     storage.write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
@@ -79,7 +84,6 @@ def save_sentence_transformer(
         about = {"in_features": width, "out_features": outputs, "bias": True}
         _make(folder / name, about | {"activation_function": f"torch.nn.modules.{_MODULE_OF[activation]}.{activation}"})
         write_tensors(folder / name, _dense_entries(path, width, outputs), own)
-        width = outputs
     if tower.normalize:
         (folder / modules[-1][1]).mkdir(exist_ok=True)
     storage.write_json(

@@ -29,7 +29,8 @@ class ContrastiveLosses(NamedTuple):
 
     Attributes:
       loss: the formula above. Negative where weights below 1 let the positive outweigh the sum.
-      correct: whether no document of weight above 0 scores higher than the positive.
+      correct: whether the positive scores higher than every other document of weight above 0. A tie is not correct:
+        else an encoder that gives everything the same vector would be right about all.
     """
 
     loss: Float[Array, " B"]
@@ -48,10 +49,10 @@ def weighted_softmax(
     """
     scores = scores.astype(jnp.float32)
     positive = jnp.take_along_axis(scores, positives[:, None], axis=1)[:, 0]  # [B]
-    counted = weights > 0
+    others = (weights > 0) & (jnp.arange(scores.shape[1]) != positives[:, None])
     loss = jax.nn.logsumexp(scores, axis=1, b=weights) - positive
-    best = jnp.max(jnp.where(counted, scores, -jnp.inf), axis=1)
-    return ContrastiveLosses(loss, positive >= best)
+    best = jnp.max(jnp.where(others, scores, -jnp.inf), axis=1)
+    return ContrastiveLosses(loss, positive > best)
 
 
 def batch_weights(

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from gr_jax.errors import InputError
 from gr_jax.models import bert, layers, network_folder
 from gr_jax.models import text_encoder as encoders
-from gr_jax.models.contrastive import Batch, ContrastiveModel, Metrics
+from gr_jax.models.contrastive import Batch, ContrastiveModel
 from gr_jax.models.gradient_caching import encode_in_chunks
 from gr_jax.models.sentence_encoder import SentenceEncoder
 
@@ -234,7 +234,9 @@ class BiEncoderModel(ContrastiveModel):
     """A `BiEncoder` with T5X's model methods; see `ContrastiveModel`. Scores are similarities.
 
     Where a batch brings `document_vectors` [D, d], as `gr_jax.training.VectorBatches` do, they stand for the documents,
-    and only the side of queries learns.
+    and the loss teaches the side of queries alone. They are taken as they are: with similarity "cosine" they must have
+    unit length already. A document tower of its own then has gradients of 0, but weight decay moves it all the same,
+    unless its multiplier is 0.
     """
 
     module: BiEncoder
@@ -242,21 +244,11 @@ class BiEncoderModel(ContrastiveModel):
     def batch_scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
         """Similarities of all queries and documents, divided by the temperature."""
         queries = self._vectors(params, batch, "query", rng)
-        if "document_vectors" in batch:
-            documents = batch["document_vectors"]
-        else:
-            documents = self._vectors(params, batch, "document", rng)
-        return self._similarity(queries @ documents.T)
-
-    def loss_of_vectors(
-        self, queries: Float[Array, "B d"], documents: Float[Array, "D d"], batch: Batch
-    ) -> tuple[Float[Array, ""], Metrics]:
-        """`loss_fn` of vectors that were made elsewhere (cached document vectors, say)."""
-        return self.loss_of_scores(self._similarity(queries @ documents.T), batch)
+        return self._similarity(queries @ self._documents(params, batch, rng).T)
 
     def score_batch(self, params: Any, batch: Batch) -> Float[Array, "B group"]:
         """Similarity of each query to each of its own documents, without the temperature."""
-        queries, documents = (self._vectors(params, batch, side, None) for side in SIDES)
+        queries, documents = self._vectors(params, batch, "query", None), self._documents(params, batch, None)
         groups = documents.reshape(len(queries), -1, documents.shape[-1])  # [B, 1+n, d]
         return self._similarity(jnp.einsum("bd,bgd->bg", queries, groups)) * self.module.config.temperature
 
@@ -265,8 +257,12 @@ class BiEncoderModel(ContrastiveModel):
     ) -> tuple[Float[Array, "B d"], dict[str, Array]]:
         """The vectors of queries, and `{"documents": [D, d]}`, those of documents."""
         del rng
-        queries, documents = (self._vectors(params, batch, side, None) for side in SIDES)
-        return queries, {"documents": documents}
+        return self._vectors(params, batch, "query", None), {"documents": self._documents(params, batch, None)}
+
+    def _documents(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "D d"]:
+        if "document_vectors" in batch:
+            return batch["document_vectors"]
+        return self._vectors(params, batch, "document", rng)
 
     def _vectors(self, params: Any, batch: Batch, side: str, rng: Array | None) -> Float[Array, "rows d"]:
         def encode(tokens: Array, rng: Array | None) -> Array:

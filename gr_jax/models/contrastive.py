@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -50,9 +50,8 @@ class ContrastiveModel(abc.ABC):
     chunks: int = 1
 
     def __post_init__(self):
-        for name in ("positive_weight", "teacher_temperature"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is a number above 0", "Use 1.", value=getattr(self, name))
+        check_weights(self, "contrastive", "margin_mse", "teacher_kl")
+        check_above_zero(self, "positive_weight", "teacher_temperature")
 
     def get_initial_variables(
         self,
@@ -89,9 +88,18 @@ class ContrastiveModel(abc.ABC):
         """Of every query with every document of the batch, divided by the temperature."""
 
     def loss_of_scores(self, scores: Float[Array, "B D"], batch: Batch) -> tuple[Float[Array, ""], Metrics]:
-        """`loss_fn` of what `batch_scores` gives."""
+        """`loss_fn` of what `batch_scores` gives.
+
+        Raises:
+          InputError: neither the batch nor the query brings a negative, or a teacher's scores are missing.
+        """
         index = batch["document_index"]
         size = losses.group_size(scores.shape[1], len(scores))
+        if size == 1 and not self.in_batch:
+            raise InputError(
+                "no query has anything wrong to tell its answer from, and the loss is the same for all parameters",
+                "Give negatives, or set in_batch = True.",
+            )
         real = (index[::size] >= 0).astype(jnp.float32)  # [B]; rows that fill up a last batch have no positive
         weight = jnp.sum(real)
         weights = losses.batch_weights(
@@ -110,8 +118,8 @@ class ContrastiveModel(abc.ABC):
         }
         loss = self.contrastive * found.loss
         for name, distilled in distillation_losses(self, own_scores(scores), batch).items():
-            loss = loss + getattr(self, name) * distilled
-            metrics[name] = (jnp.sum(distilled * real), weight)
+            loss = loss + getattr(self, name) * distilled.loss
+            metrics[name] = (jnp.sum(distilled.loss * real), jnp.sum(distilled.scored * real))
         total = jnp.sum(loss * real)
         return total, metrics | {"loss": (total, weight)}
 
@@ -126,14 +134,41 @@ class ContrastiveModel(abc.ABC):
         return {name: float(total) / max(float(weight), 1.0) for name, (total, weight) in pairs.items()}
 
 
+def check_weights(model: Any, *names: str) -> None:
+    """Refuses weights of losses that are negative or not finite."""
+    for name in names:
+        if not 0 <= getattr(model, name) < float("inf"):
+            raise InputError(f"{name} is a weight, 0 or more", "Use 0 or 1.", value=getattr(model, name))
+
+
+def check_above_zero(model: Any, *names: str) -> None:
+    """Refuses what must be above 0 and finite, and is not."""
+    for name in names:
+        if not 0 < getattr(model, name) < float("inf"):
+            raise InputError(f"{name} is a number above 0", "Use 1.", value=getattr(model, name))
+
+
 def own_scores(scores: Float[Array, "B D"]) -> Float[Array, "B group"]:
     """The columns of each query's own documents, its positive first."""
     columns = jnp.arange(scores.shape[1]).reshape(len(scores), -1)
     return jnp.take_along_axis(scores, columns, axis=1)
 
 
-def distillation_losses(model: Any, own: Float[Array, "B group"], batch: Batch) -> dict[str, Float[Array, " B"]]:
-    """The distillation losses that a model gives a weight to, one number a query.
+class Distilled(NamedTuple):
+    """One number per query.
+
+    Attributes:
+      loss: 0 where the teacher said too little.
+      scored: 1 where the teacher scored enough of the query's documents for this loss, else 0. Means are over these
+        queries: over all, a teacher who says nothing would look like one whom the model agrees with.
+    """
+
+    loss: Float[Array, " B"]
+    scored: Float[Array, " B"]
+
+
+def distillation_losses(model: Any, own: Float[Array, "B group"], batch: Batch) -> dict[str, Distilled]:
+    """The distillation losses, if a model gives one of them a weight.
 
     Args:
       model: has the weights `margin_mse` and `teacher_kl`, and `teacher_temperature`.
@@ -149,7 +184,10 @@ def distillation_losses(model: Any, own: Float[Array, "B group"], batch: Batch) 
         raise InputError("there are no teacher_scores to learn from", "Give negatives with a teacher's scores.")
     teacher = batch["teacher_scores"]
     valid = jnp.isfinite(teacher) & (batch["document_index"].reshape(own.shape) >= 0)
+    margins = valid[:, 0] & jnp.any(valid[:, 1:], axis=1)
+    several = jnp.sum(valid, axis=1) >= 2
+    kl = losses.teacher_kl(own, teacher, valid, teacher_temperature=model.teacher_temperature)
     return {
-        "margin_mse": losses.margin_mse(own, teacher, valid),
-        "teacher_kl": losses.teacher_kl(own, teacher, valid, teacher_temperature=model.teacher_temperature),
+        "margin_mse": Distilled(losses.margin_mse(own, teacher, valid), margins.astype(jnp.float32)),
+        "teacher_kl": Distilled(kl, several.astype(jnp.float32)),
     }

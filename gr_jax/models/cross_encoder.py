@@ -30,7 +30,7 @@ from gr_jax.models import layers, network_folder
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import padding_mask
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.contrastive import Batch, distillation_losses
+from gr_jax.models.contrastive import Batch, check_above_zero, check_weights, distillation_losses
 
 POOLINGS = ("cls", "mean", "pooler")
 _init = nn.initializers.normal(stddev=0.02)
@@ -125,7 +125,9 @@ class CrossEncoder(nn.Module):
     def _similarity(self, tokens: Array, segments: Array, deterministic: bool) -> Float[Array, " pairs"]:
         config = self.config
         parts = split_pairs(tokens, segments, config.query_length, config.prefix_length)
-        (query, document), (q, d) = parts, (self._states(part, deterministic) for part in parts)
+        # In float32: what is off by a little in bfloat16 is multiplied by the scales below.
+        states = (self._states(part, deterministic).astype(jnp.float32) for part in parts)
+        (query, document), (q, d) = parts, states
         cosine = jnp.sum(
             encoders.unit(encoders.mean_pool(q, query)) * encoders.unit(encoders.mean_pool(d, document)), axis=-1
         )
@@ -152,7 +154,6 @@ def join_pairs(
       Tokens and segments (1 query, 2 document, 0 padding), of L = Lq + Ld − prefix_length.
     """
     query_length = jnp.sum(query_tokens != 0, axis=-1, keepdims=True)  # [*rows, 1]
-    # A document that is all padding has no prefix to lose.
     length = query_tokens.shape[-1] + document_tokens.shape[-1] - prefix_length
     place = jnp.broadcast_to(jnp.arange(length), (*query_tokens.shape[:-1], length))
     in_query = place < query_length
@@ -214,7 +215,8 @@ def load_cross_encoder(folder: str | os.PathLike) -> tuple[CrossEncoder, dict]:
 @gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class CrossEncoderModel:
-    """A `CrossEncoder` with T5X's model methods.
+    """A `CrossEncoder` with those of T5X's model methods that training and scoring need: `get_initial_variables`,
+    `loss_fn`, `eval_fn`, `score_batch`. Batches are those of `ContrastiveModel`, with negatives of each query's own.
 
     Attributes:
       module: the network.
@@ -222,6 +224,9 @@ class CrossEncoderModel:
       pointwise: weight of the logistic loss of each pair alone, relevant or not.
       margin_mse, teacher_kl: weights of these losses, see `losses`.
       teacher_temperature: see `losses.teacher_kl`.
+
+    Raises:
+      InputError: a weight or temperature that makes no sense.
     """
 
     module: CrossEncoder
@@ -231,6 +236,10 @@ class CrossEncoderModel:
     teacher_kl: float = 0.0
     teacher_temperature: float = 1.0
 
+    def __post_init__(self):
+        check_weights(self, "softmax", "pointwise", "margin_mse", "teacher_kl")
+        check_above_zero(self, "teacher_temperature")
+
     def get_initial_variables(
         self,
         rng: Array,
@@ -239,8 +248,9 @@ class CrossEncoderModel:
     ) -> Any:
         """Variables `{"params": …, "params_axes": …}`; run it under `jit` or `eval_shape`."""
         del input_types
-        names = ("pair_tokens",) if "pair_tokens" in input_shapes else ("query_tokens", "document_tokens")
-        row = jnp.ones((1, sum(input_shapes[name][-1] for name in names)), jnp.int32)
+        # As long as `join_pairs` makes them: a longer row may have more places than the encoder.
+        lengths = [input_shapes[name][-1] for name in ("query_tokens", "document_tokens")]
+        row = jnp.ones((1, sum(lengths) - self.module.config.prefix_length), jnp.int32)
         return self.module.init(rng, row, row)
 
     def loss_fn(
@@ -250,12 +260,18 @@ class CrossEncoderModel:
 
         Args:
           params: of the network.
-          batch: pair_tokens and pair_segments [B, 1+n, L], a query's positive first; or query_tokens and
-            document_tokens as `BiEncoderModel` has them, which are joined here. document_index [B·(1+n)] as there;
-            teacher_scores [B, 1+n] where there are any.
+          batch: see the class; queries and documents are joined here.
           dropout_rng: None switches dropout off.
+
+        Raises:
+          InputError: queries come without negatives, or a teacher's scores are missing.
         """
         scores = self._scores(params, batch, dropout_rng)  # [B, 1+n]
+        if scores.shape[1] == 1:
+            raise InputError(
+                "a cross-encoder learns from wrong documents, and these queries come with their answers alone",
+                "Make batches with num_negatives ≥ 1.",
+            )
         index = batch["document_index"].reshape(scores.shape)
         real = (index[:, 0] >= 0).astype(jnp.float32)
         relevant = jnp.arange(scores.shape[1]) == 0
@@ -267,9 +283,10 @@ class CrossEncoderModel:
         found = losses.weighted_softmax(scores, jnp.zeros(len(scores), jnp.int32), counted.astype(jnp.float32))
         logistic = jnp.where(relevant, jax.nn.softplus(-scores), jax.nn.softplus(scores)) * counted
         parts = {"softmax": found.loss, "pointwise": jnp.sum(logistic, axis=1) / jnp.sum(counted, axis=1)}
-        parts |= distillation_losses(self, scores, batch)
         metrics: dict[str, Any] = {name: (jnp.sum(part * real), weight) for name, part in parts.items()}
-        total = sum((getattr(self, name) * metrics[name][0] for name in parts), jnp.float32(0))
+        for name, distilled in distillation_losses(self, scores, batch).items():
+            metrics[name] = (jnp.sum(distilled.loss * real), jnp.sum(distilled.scored * real))
+        total = sum((getattr(self, name) * metrics[name][0] for name in metrics), jnp.float32(0))
         metrics |= {"accuracy": (jnp.sum(found.correct * real), weight), "weight_sum": weight}
         return total, metrics | {"loss": (total, weight)}
 
@@ -282,13 +299,10 @@ class CrossEncoderModel:
         return self._scores(params, batch, None)
 
     def _scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B group"]:
-        if "pair_tokens" in batch:
-            tokens, segments = batch["pair_tokens"], batch["pair_segments"]
-        else:
-            query, document = batch["query_tokens"], batch["document_tokens"]
-            document = document.reshape(len(query), -1, document.shape[-1])  # [B, 1+n, Ld]
-            query = jnp.broadcast_to(query[:, None], (*document.shape[:2], query.shape[-1]))
-            tokens, segments = join_pairs(query, document, self.module.config.prefix_length)
+        query, document = batch["query_tokens"], batch["document_tokens"]
+        document = document.reshape(len(query), -1, document.shape[-1])  # [B, 1+n, Ld]
+        query = jnp.broadcast_to(query[:, None], (*document.shape[:2], query.shape[-1]))
+        tokens, segments = join_pairs(query, document, self.module.config.prefix_length)
         rngs = None if rng is None else {"dropout": rng}
         scores: Any = self.module.apply({"params": params}, tokens, segments, deterministic=rng is None, rngs=rngs)
         return scores

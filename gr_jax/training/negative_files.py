@@ -40,7 +40,8 @@ def negatives_from_file(
     * `{"query-id": "q1", "negatives": ["d3", "d8"], "scores": [1.5, -2]}`, JSON; scores may be left out.
 
     Documents that answer a query are never its negatives: where the file names them, as every run does, they are passed
-    over, but a teacher's score of the answer of the row is kept.
+    over, but a teacher's score of the answer of the row is kept. A teacher who scored no answer is refused: what is
+    learnt from one is how far answers are above the others.
 
     Args:
       file: the file.
@@ -56,7 +57,8 @@ def negatives_from_file(
 
     Raises:
       InputError: naming file and line: another number of fields, a query or document that does not exist, a document
-        twice for one query, a score that is no finite number. Or no line is about any row.
+        twice for one query, a score that is no finite number. Or no line is about any row, or negatives have scores
+        and no answer has.
     """
     if len(query_ids) != len(relevant):
         raise InputError(
@@ -100,6 +102,12 @@ def negatives_from_file(
                 filled[row] += 1
     if not used:
         raise InputError("the file has no negatives of the queries that are trained on", _REMEDY, file=file)
+    if np.isnan(scores[:, 0]).all() and not np.isnan(scores[:, 1:]).all():
+        raise InputError(
+            "the file scores negatives and not one answer, so that there is nothing to compare them with",
+            "Name each query's answer with its score too, or leave all scores out.",
+            file=file,
+        )
     return Negatives(documents, teacher_scores=None if np.isnan(scores).all() else scores)
 
 

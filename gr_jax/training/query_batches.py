@@ -42,7 +42,7 @@ class DocumentQueries:
 
 
 class QueryBatches:
-    """Batches without end, or one pass; what is in batch n depends on the seed and n alone.
+    """Batches of so many epochs, or without end; what is in batch n depends on the seed and n alone.
 
     Every epoch goes once through the documents that have queries; a row takes a document's queries in a new order,
     asked ones first, until it is full.
@@ -50,13 +50,13 @@ class QueryBatches:
     Args:
       data: documents and queries.
       batch_size: documents of a batch; the last one of an epoch may be filled up with empty rows.
-      targets: tokens of a row's queries, their ends included.
+      targets: tokens of a row's queries, their ends included; no query may be longer.
       eos_id: ends a query.
       seed: of the order.
       epochs: passes; None is without end.
 
     Raises:
-      InputError: no document has a query.
+      InputError: no document has a query, a query does not fit a row, or a batch is to hold nothing.
     """
 
     def __init__(
@@ -69,6 +69,9 @@ class QueryBatches:
         seed: int = 0,
         epochs: int | None = None,
     ):
+        if batch_size < 1:
+            raise InputError("a batch holds documents", "Give batch_size ≥ 1.", value=batch_size)
+        _check_queries_fit(data, targets)
         self._data, self._targets, self._eos_id, self._seed, self._epochs = data, targets, eos_id, seed, epochs
         self.batch_size = batch_size
         counts = [len(asked) + len(made) for asked, made in zip(data.asked, data.made, strict=True)]
@@ -134,6 +137,19 @@ class QueryBatches:
                 batch["decoder_loss_weights"][row, at:end] = 1
                 batch["decoder_segment_ids"][row, at:end] = segment
                 at = end
+
+
+def _check_queries_fit(data: DocumentQueries, targets: int) -> None:
+    """Refuses a query that no row has room for: it would never be learned from, and nobody would know."""
+    for kind in (data.asked, data.made):
+        for document, queries in enumerate(kind):
+            longest = 1 + max(map(len, queries), default=0)
+            if longest > targets:
+                raise InputError(
+                    f"a query of document {document} has {longest} tokens with its end, and a row {targets}",
+                    f"Give targets ≥ {longest}, or cut queries shorter.",
+                    value=targets,
+                )
 
 
 class _Iterator:

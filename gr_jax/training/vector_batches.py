@@ -26,7 +26,7 @@ class VectorBatches(grain.IterDataset):
 
     Yields:
       What `batches` yields, with document_vectors float32[B·(1+n), d] for document_position: every document's own
-      vector, also where its tokens, which may have been cut, are those of another one; zeros where document_index is −1.
+      vector, also where its tokens, which may have been cut, are those of another one; zeros where there is none.
 
     Raises:
       InputError: batches with tokens of documents, or of another corpus.

@@ -26,6 +26,14 @@ def test_top_k_is_that_of_a_stable_sort(n, k):
     np.testing.assert_array_equal(best, np.take_along_axis(scores, order, 1))
 
 
+@pytest.mark.parametrize(("n", "k"), [(9, 4), (4096, 8)])
+def test_minus_zero_is_zero(n, k):
+    scores = np.zeros((1, n), np.float32)
+    scores[0, : n // 2] *= -1
+    best, places = jax.jit(streaming.top_k, static_argnums=1)(scores, k)
+    assert places[0].tolist() == list(range(k)) and not best.any()
+
+
 def test_top_k_where_nothing_is_left():
     scores = np.full((2, 1024), -np.inf, np.float32)
     scores[0, [900, 3]] = 1.0

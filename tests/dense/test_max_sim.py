@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
+from gr_jax.dense import max_sim as max_sim_lib
 from gr_jax.dense.max_sim import MaxSimSearch, max_sim, max_sim_pairs
 from gr_jax.dense.token_vectors import TokenVectors
 from gr_jax.errors import InputError
@@ -185,6 +186,37 @@ def test_documents_come_and_go(resident):
         there = np.concatenate([[False], living])
         expected = np.where(there, np.concatenate([scores[:, :1], scores[:, :stop]], axis=1), -np.inf)
         np.testing.assert_allclose(search.score(queries, weights, candidates), expected, atol=1e-4)
+
+
+def test_products_are_those_of_float32():
+    """Whatever a device takes for products by default: scores decide ranks."""
+    rng = np.random.default_rng(9)
+    queries, weights = _queries(rng, 2)
+    vectors = rng.normal(size=(2, 4, 8)).astype(np.float32)
+    for score in (max_sim_lib._score_block, max_sim_lib._score_pairs):
+        program = str(jax.make_jaxpr(score)(queries, weights, vectors, None))
+        count = program.count("dot_general[")
+        assert count and program.count("Precision.HIGHEST, Precision.HIGHEST") == count
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("method", ["search", "score"])
+def test_queries_that_are_not_finite_are_refused(value, method):
+    """In any of their tokens."""
+    rng = np.random.default_rng(7)
+    search = MaxSimSearch(TokenVectors.of(_documents(rng, [2, 3])))
+    ask = {
+        "search": lambda q, w: search.search(q, w, 1),
+        "score": lambda q, w: search.score(q, w, np.zeros((2, 1), int)),
+    }
+    queries, weights = _queries(rng, 2)
+    for number, place in ((0, (1, 3, 2)), (1, (1, 3))):
+        bad = [queries.copy(), weights.copy()]
+        bad[number][place] = value
+        with pytest.raises(InputError, match="query 1, token 3"):
+            ask[method](*bad)
+    with pytest.raises(InputError, match="a token at least"):
+        ask[method](queries[:, :0], weights[:, :0])
 
 
 def test_bad_input():

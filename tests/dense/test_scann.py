@@ -84,6 +84,27 @@ def test_tuned_to_a_recall_by_the_least_work(data):
     assert search.tune(1.0, queries) == 1.0
 
 
+@pytest.mark.parametrize("built", [DOCUMENTS, 500])  # of few documents nothing is tuned yet
+@pytest.mark.parametrize("given", ["later", "first"])
+def test_what_it_was_tuned_to_is_kept(data, tmp_path, built, given):
+    """When it is built anew, and when it was read back and then is."""
+    vectors, queries = data
+    more = np.random.default_rng(2).standard_normal((5000, WIDTH)).astype(np.float32)
+    asked = {"recall": 0.97, "tune_queries": queries} if given == "first" else {}
+    search = ScannSearch(vectors[:built], leaves=64, searched=1, reorder=10, **asked)
+    if given == "later":
+        search.tune(0.97, queries)
+    search.save(tmp_path / "tuned")
+    loaded = ScannSearch.load(tmp_path / "tuned")
+    assert loaded.settings == search.settings
+    for one in (search, loaded):
+        one.add(np.concatenate([vectors[built:], more]))
+        assert one._searcher is not None and len(one._stored.tail) == 0
+        expected = brute_force.search(queries, np.concatenate([vectors, more]), 10)
+        assert _recall(one.search(queries, 10), expected) >= 0.97
+    assert loaded.settings == search.settings
+
+
 def test_equal_documents_are_no_lost_recall(data):
     """Which of documents that score alike are found is nothing that more work would change."""
     vectors, queries = np.repeat(data[0][:250], 20, axis=0), data[1]
@@ -162,6 +183,10 @@ def test_few_documents_are_scored_one_and_all(tmp_path):
 def test_what_cannot_be_is_refused(data):
     with pytest.raises(InputError, match="recall"):
         ScannSearch(data[0], recall=1.2)
+    with pytest.raises(InputError, match="k ≥ 1"):
+        ScannSearch(data[0][:20]).tune(0.9, k=0)
+    with pytest.raises(InputError, match="matrix"):
+        ScannSearch(data[0][:20]).tune(0.9, np.ones((3, 5)))
     with pytest.raises(InputError, match="counted from 1"):
         ScannSearch(data[0], reorder=0)
     with pytest.raises(InputError, match="matrix"):

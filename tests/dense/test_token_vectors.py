@@ -117,6 +117,32 @@ def test_an_altered_file_is_refused(tmp_path):
         TokenVectors.load(tmp_path / "vectors")
 
 
+@pytest.mark.parametrize("precision", ERRORS)
+def test_vectors_that_are_not_finite_are_refused(precision):
+    documents, _ = draw(5, 4)
+    for value in (np.nan, np.inf, -np.inf):
+        documents[2][-1, 3] = value
+        with pytest.raises(InputError, match="document 2"):
+            TokenVectors.of(documents, precision=precision)
+    documents[2][-1, 3] = 1e6  # no number of float16
+    if precision == "float16":
+        with pytest.raises(InputError, match="document 2.* as float16|as float16.*document 2"):
+            TokenVectors.of(documents, precision=precision)
+    else:
+        assert TokenVectors.of(documents, precision=precision).num_documents == 4
+
+
+def test_arrays_that_are_not_finite_are_refused():
+    documents, _ = draw(5, 4)
+    for precision in ERRORS:
+        rows = TokenRows.of(documents, precision=precision)
+        array = (rows.vectors if rows.scales is None else rows.scales).copy()
+        array[rows.offsets[1]] = np.nan
+        vectors, scales = (array, None) if rows.scales is None else (rows.vectors, array)
+        with pytest.raises(InputError, match="document 1"):
+            TokenRows(vectors, rows.offsets, rows.tokens, scales)
+
+
 def test_what_does_not_fit_is_refused():
     documents, tokens = draw(5, 3)
     rows = TokenRows.of(documents, tokens=tokens)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
 from gr_jax.interop.sentence_transformers import save_sentence_transformer
@@ -128,6 +129,30 @@ def test_what_cannot_be_written_is_refused(vocabulary, tmp_path):
     with pytest.raises(InputError, match="BERT"):
         save_sentence_transformer(tmp_path / "a", BiEncoderConfig(encoder=T5Config()), params, vocabulary)
     assert not (tmp_path / "a" / "modules.json").exists()
+
+
+def test_a_killed_export_leaves_no_list_of_layers(vocabulary, tmp_path, monkeypatch):
+    """Over an older one: layers of two networks would be taken for one."""
+    config, listed = CONFIGS[0], tmp_path / "a" / "modules.json"
+    params = parameters(config)
+    save_sentence_transformer(tmp_path / "a", config, params, vocabulary, max_length=12)
+    before = {file: file.read_bytes() for file in (tmp_path / "a").rglob("*") if file.is_file()}
+    assert listed in before
+    with pytest.raises(InputError, match="the parameters have no"):  # refused, so nothing is touched
+        save_sentence_transformer(tmp_path / "a", config, {config.scope("query"): {}}, vocabulary, max_length=12)
+    assert {file: file.read_bytes() for file in before} == before
+
+    def killed(*arguments):
+        assert not listed.exists()
+        raise KeyboardInterrupt
+
+    for moment in ((huggingface, "save_bert"), (storage, "write_json")):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(*moment, killed)
+            save_sentence_transformer(tmp_path / "a", config, params, vocabulary, max_length=12)
+        assert not listed.exists()
+        save_sentence_transformer(tmp_path / "a", config, params, vocabulary, max_length=12)
+        assert listed.exists()
 
 
 def test_minilm_written_with_its_own_tokens(tmp_path):

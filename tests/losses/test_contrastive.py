@@ -68,8 +68,16 @@ def test_weights_and_loss_are_their_definition(seed, queries, size, in_batch, se
     for i in range(queries):
         total = sum(w * math.exp(s) for w, s in zip(expected[i], scores[i].astype(float), strict=True))
         assert loss[i] == pytest.approx(math.log(total) - scores[i, i * size], abs=1e-4)
-        rivals = [s for w, s in zip(expected[i], scores[i], strict=True) if w > 0]
-        assert bool(correct[i]) == (scores[i, i * size] == max(rivals))
+        rivals = [s for j, (w, s) in enumerate(zip(expected[i], scores[i], strict=True)) if w > 0 and j != i * size]
+        assert bool(correct[i]) == all(scores[i, i * size] > s for s in rivals)
+
+
+def test_equal_scores_are_not_correct():
+    """Those of an encoder that has collapsed; the first query's positive alone has no rival."""
+    index = jnp.array([5, 5, 6, 7, 8, 9])
+    weights = losses.batch_weights(index, 3, in_batch=False)
+    found = losses.weighted_softmax(jnp.zeros((3, 6)), losses.positive_columns(3, 6), weights)
+    assert found.correct.tolist() == [True, False, False]
 
 
 def test_of_different_documents_it_is_cross_entropy():

@@ -100,7 +100,7 @@ def test_towers_shared_and_separate():
 
 
 @pytest.mark.parametrize("similarity", ("dot", "cosine", "tanh"))
-def test_loss_of_a_batch_by_hand(similarity):
+def test_loss_of_a_batch_by_hand(similarity, monkeypatch):
     config = BiEncoderConfig(encoder=BERT, similarity=similarity, temperature=0.5)
     model = BiEncoderModel(BiEncoder(config))
     random = np.random.default_rng(3)
@@ -108,8 +108,9 @@ def test_loss_of_a_batch_by_hand(similarity):
     if similarity == "cosine":
         queries, documents = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, documents))
     batch = {"document_index": jnp.array([0, 1, 2, 0])}  # the second query's negative is the first one's answer
-    vectors = (jnp.asarray(x, jnp.float32) for x in (queries, documents))
-    loss, metrics = model.loss_of_vectors(*vectors, batch)
+    monkeypatch.setattr(BiEncoderModel, "_vectors", lambda self, params, batch, side, rng: batch[side])
+    batch |= {"query": jnp.asarray(queries, jnp.float32), "document": jnp.asarray(documents, jnp.float32)}
+    loss, metrics = model.loss_fn({}, batch)
     scores = queries @ documents.T
     exp = np.exp((np.tanh(scores) if similarity == "tanh" else scores) / 0.5)
     first = -np.log(exp[0, 0] / (exp[0, 0] + exp[0, 1] + exp[0, 2]))
@@ -282,6 +283,10 @@ def test_vectors_of_documents_stand_for_their_tokens():
     jax.tree.map(close, with_vectors["query"], with_tokens["query"])
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(with_vectors["document"]))
     assert any(np.any(leaf) for leaf in jax.tree.leaves(with_tokens["document"]))
+    np.testing.assert_allclose(model.score_batch(params, fixed), model.score_batch(params, batch), atol=1e-5)
+    (one, others), (same, made) = (model.predict_batch_with_aux(params, b) for b in (fixed, batch))
+    np.testing.assert_array_equal(one, same)
+    np.testing.assert_allclose(others["documents"], made["documents"], atol=1e-5)
 
 
 class Words:
@@ -319,7 +324,13 @@ def test_settings_that_make_no_sense_are_refused(settings, match):
         BiEncoderConfig(encoder=BERT, **settings)
 
 
-@pytest.mark.parametrize("settings", ({"positive_weight": 0.0}, {"teacher_temperature": -1.0}))
+@pytest.mark.parametrize(
+    "settings",
+    (
+        {"positive_weight": 0.0}, {"teacher_temperature": -1.0}, {"margin_mse": -1.0}, {"contrastive": float("nan")},
+        {"teacher_kl": float("inf")},
+    ),
+)  # fmt: skip
 def test_losses_that_make_no_sense_are_refused(settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), **settings)
@@ -342,3 +353,36 @@ def test_a_teacher_must_have_scored():
     del batch["teacher_scores"]
     with pytest.raises(InputError, match="teacher_scores"):
         full_model().loss_fn(parameters(full_model().module.config), batch)
+
+
+def test_a_loss_without_any_negative_is_refused():
+    """It would be the same number whatever the parameters are."""
+    model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), in_batch=False)
+    batch = {"document_index": jnp.arange(4)}
+    with pytest.raises(InputError, match="negatives, or set in_batch"):
+        model.loss_of_scores(jnp.ones((4, 4)), batch)
+    model.loss_of_scores(jnp.ones((2, 4)), batch)
+    dataclasses.replace(model, in_batch=True).loss_of_scores(jnp.ones((4, 4)), batch)
+
+
+def test_distillation_is_measured_where_the_teacher_has_scored():
+    """Of four queries the second has no teacher, the third no score of its positive, the last is padding."""
+    model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), contrastive=0.0, margin_mse=1.0, teacher_kl=2.0)
+    own = np.array([[3.0, 1.0, 0.5], [9.0, 2.0, 1.0], [4.0, 1.0, 3.0], [0.0, 7.0, 7.0]])
+    nan = np.nan
+    teacher = np.array([[1.0, 2.0, nan], [nan] * 3, [nan, 1.0, 1.0], [5.0, 4.0, 4.0]], np.float32)
+    scores = np.zeros((4, 12), np.float32)
+    for row in range(4):
+        scores[row, 3 * row : 3 * row + 3] = own[row]
+    index = np.arange(12)
+    index[9:] = -1
+    loss, metrics = model.loss_of_scores(jnp.asarray(scores), {"document_index": index, "teacher_scores": teacher})
+
+    def kl(student, target):
+        p, q = (np.exp(np.array(x)) / np.exp(x).sum() for x in (target, student))
+        return float((p * np.log(p / q)).sum())
+
+    mse, both = 9.0, kl([3.0, 1.0], [1.0, 2.0]) + kl([1.0, 3.0], [1.0, 1.0])
+    assert model.summarize(metrics)["margin_mse"] == pytest.approx(mse, rel=1e-4)
+    assert model.summarize(metrics)["teacher_kl"] == pytest.approx(both / 2, rel=1e-4)
+    assert float(loss) == pytest.approx(mse + 2 * both, rel=1e-4)

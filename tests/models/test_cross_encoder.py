@@ -211,14 +211,54 @@ def test_losses_by_hand(params):
     np.testing.assert_allclose(loss, pointwise, rtol=1e-4)
 
 
-def test_pairs_that_come_joined_score_alike(params):
+def test_pairs_are_joined_as_they_are_read(params):
     batch = _batch(np.random.default_rng(1), 2)
-    model = CrossEncoderModel(CrossEncoder(CONFIG))
     repeated = np.repeat(batch["query_tokens"][:, None], 3, axis=1)
     tokens, segments = join_pairs(repeated, batch["document_tokens"].reshape(2, 3, -1), 1)
-    joined = {"pair_tokens": tokens, "pair_segments": segments, "document_index": batch["document_index"]}
-    np.testing.assert_allclose(_own(model, params, joined), _own(model, params, batch), atol=1e-5)
-    np.testing.assert_allclose(_loss(model, params, joined)[0], _loss(model, params, batch)[0], atol=1e-5)
+    found = _own(CrossEncoderModel(CrossEncoder(CONFIG)), params, batch)
+    np.testing.assert_allclose(found, _apply(CrossEncoder(CONFIG), params, tokens, segments), atol=1e-5)
+
+
+def test_a_similarity_is_computed_in_float32(params):
+    """A text is exactly as similar to itself as the scales say, also where its states are in bfloat16."""
+    half = dataclasses.replace(CONFIG, encoder=dataclasses.replace(BERT, dtype="bfloat16"))
+    found = _apply(CrossEncoder(half), params, *join_pairs(QUERIES, QUERIES, 1))
+    np.testing.assert_allclose(found, [20.0 + 5.0] * 2, atol=1e-3)
+
+
+def test_the_longest_pair_may_fill_all_places():
+    """Two texts of 6 and 8 tokens share a prefix: 13 tokens, as many as this encoder has places."""
+    config = dataclasses.replace(CONFIG, encoder=dataclasses.replace(BERT, max_positions=13))
+    model, shapes = CrossEncoderModel(CrossEncoder(config)), {"query_tokens": (2, 6), "document_tokens": (6, 8)}
+    variables = jax.eval_shape(lambda: model.get_initial_variables(jax.random.key(0), shapes))
+    assert variables["params"]["encoder"]["position_embedder"]["embedding"].shape[0] == 13
+    batch = _batch(np.random.default_rng(0), 2)
+    assert jax.eval_shape(lambda p: model.score_batch(p, batch), variables["params"]).shape == (2, 3)
+
+
+def test_queries_without_negatives_are_refused(params):
+    with pytest.raises(InputError, match="num_negatives"):
+        CrossEncoderModel(CrossEncoder(CONFIG)).loss_fn(params, _batch(np.random.default_rng(0), 3, negatives=0))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"softmax": -1.0}, {"pointwise": float("nan")}, {"margin_mse": float("inf")}, {"teacher_temperature": 0.0}],
+)
+def test_losses_that_make_no_sense_are_refused(settings):
+    with pytest.raises(InputError, match=next(iter(settings))):
+        CrossEncoderModel(CrossEncoder(CONFIG), **settings)
+
+
+def test_distillation_is_measured_where_the_teacher_has_scored(params):
+    batch = _batch(np.random.default_rng(5), 3, negatives=1)
+    teacher = np.array([[2.0, 1.0], [np.nan, 0.0], [0.5, 1.5]], np.float32)
+    model = CrossEncoderModel(CrossEncoder(CONFIG), softmax=0.0, margin_mse=0.5)
+    loss, metrics = _loss(model, params, {**batch, "teacher_scores": teacher})
+    own = np.asarray(_own(model, params, batch))
+    expected = sum(((own[i, 0] - own[i, 1]) - (teacher[i, 0] - teacher[i, 1])) ** 2 for i in (0, 2))
+    np.testing.assert_allclose(loss, 0.5 * expected, rtol=1e-3)
+    np.testing.assert_allclose(metrics["margin_mse"], [expected, 2.0], rtol=1e-3)
 
 
 @pytest.mark.parametrize("changes", [{}, {"softmax": 0.0, "pointwise": 1.0}])

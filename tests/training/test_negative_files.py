@@ -87,3 +87,9 @@ def test_a_file_about_other_queries_is_refused(tmp_path):
         read(tmp_path / "nothing")
     with pytest.raises(InputError, match="one id for each row"):
         negatives_from_file("x", ["q1"], RELEVANT, 1, find_document=DOCUMENTS.get)
+
+
+def test_scores_of_negatives_alone_are_refused(tmp_path):
+    with pytest.raises(InputError, match="not one answer.*answer with its score too"):
+        read(write(tmp_path, "q1 d3 1.5\nq1 d4 2\nq1 d0\n"))
+    np.testing.assert_array_equal(read(write(tmp_path, "q1 d3 1.5\nq1 d0 2\n")).teacher_scores[0], [2, 1.5, NAN])

@@ -88,3 +88,14 @@ def test_states_come_with_their_documents():
 def test_nothing_to_learn_from():
     with pytest.raises(InputError, match="no queries"):
         QueryBatches(DocumentQueries(DOCUMENTS, [[]] * 7, [[]] * 7), batch_size=2, targets=8, eos_id=EOS)
+
+
+def test_a_query_that_fits_no_row_is_refused():
+    assert batches(targets=3)
+    with pytest.raises(InputError, match="document 2 has 3 tokens with its end, and a row 2"):
+        batches(targets=2)
+
+
+def test_a_batch_of_nothing_is_refused():
+    with pytest.raises(InputError, match="batch_size ≥ 1"):
+        batches(batch_size=0)

@@ -30,7 +30,8 @@ class Bags:
         if dropout_rng is not None:
             table = table * jax.random.bernoulli(dropout_rng, 0.8, table.shape)
         vectors = (mean_pool(table[batch[f"{side}_tokens"]], batch[f"{side}_tokens"]) for side in ("query", "document"))
-        return self.loss.loss_of_vectors(*vectors, batch)
+        queries, documents = vectors
+        return self.loss.loss_of_scores(queries @ documents.T, batch)
 
 
 @pytest.fixture(scope="module")
