@@ -11,8 +11,8 @@ from gr_jax import storage
 from gr_jax.errors import InputError
 from launch import program
 
-# Where docids lie in an index, in a recipe's docids stage, and in a retriever.
-_PLACES = ("", "docids", "retriever/docids", "index/retriever/docids")
+# Where docids lie in an index, in a recipe's docids stage, and in a retriever; clusters', where GDR has them.
+_PLACES = ("", "docids", "retriever/docids", "index/retriever/docids", "cids", "retriever/cids", "index/retriever/cids")
 
 
 def main() -> None:
