@@ -46,7 +46,7 @@ class ClusteredSearch:
     mean vector has the largest inner product with the query.
 
     Args:
-      vectors: float32[n, d]; may be memory-mapped.
+      vectors: float32[n, d]; may be memory-mapped, but is copied into memory in the clusters' order.
       clusters: int[n], each document's cluster; or int[n, m] where documents are in several, −1 for none. None makes
         `num_clusters` clusters by k-means.
       num_clusters: clusters in all; None takes as many as `clusters` names, or about 4√n.
@@ -129,9 +129,24 @@ class ClusteredSearch:
     def choose_clusters(
         self, queries: Float[np.ndarray, "batch d"], chosen: int | None = None
     ) -> Int[np.ndarray, "batch chosen"]:
-        """The clusters whose means have the largest inner product with each query, best first; empty ones never."""
+        """The clusters whose means have the largest inner product with each query, best first; empty ones never.
+
+        Args:
+          queries: [batch, d].
+          chosen: how many; None takes as many as `search` looks into.
+
+        Returns:
+          int32[batch, chosen], or as many as there are clusters; −1 where fewer hold documents.
+
+        Raises:
+          InputError: queries that do not fit or are not finite, chosen < 1.
+        """
+        queries, _ = check_search(queries, 1, None, width=self.width, documents=self.num_documents)
+        chosen = self.settings["chosen"] if chosen is None else chosen
+        if chosen < 1:
+            raise InputError("search needs a cluster", "Give chosen ≥ 1.", value=chosen)
         means, sizes = self._cluster_means()
-        chosen = min(chosen or self.settings["chosen"], self.num_clusters)
+        chosen = min(chosen, self.num_clusters)
         scores = np.where(sizes > 0, queries @ means.T, -np.inf)  # --> [batch, clusters]
         best = np.argpartition(-scores, chosen - 1, axis=1)[:, :chosen]
         order = np.lexsort((best, -np.take_along_axis(scores, best, 1)), axis=1)
@@ -185,7 +200,7 @@ class ClusteredSearch:
         self, vectors: Float[np.ndarray, "n d"], clusters: Int[np.ndarray, " n"] | Int[np.ndarray, "n m"] | None = None
     ) -> None:
         """Adds documents; they get the next positions. The tail they are in is sorted at the next search, and merged
-        when it is a quarter of the rest.
+        when it is a quarter of the rest: then all rows are copied into memory, mapped ones too.
 
         Args:
           vectors: [n, d].
@@ -205,7 +220,7 @@ class ClusteredSearch:
         self._all_live, self._means = bool(self._live.all()), None
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes tiles, codes and what was removed."""
+        """Writes tiles, codes and what was removed. What was added is merged first; see `add`."""
         self._merge()
         meta = {**self.settings, "documents": self.num_documents, "multiplicity": self._main.multiplicity}
         with storage.write_folder(folder, KIND, meta=meta) as new:
@@ -220,7 +235,8 @@ class ClusteredSearch:
 
         Args:
           folder: the artefact.
-          mmap: leave the float32 rows on disk: where there are codes, only candidates are read.
+          mmap: leave the float32 rows on disk until added documents are merged: where there are codes, only candidates
+            are read.
           verify: check the checksums.
           backend: as of the constructor.
 
@@ -303,24 +319,22 @@ class ClusteredSearch:
             raise InputError(
                 "the chosen clusters do not fit the queries", f"Give int[{batch}, chosen].", value=clusters.shape
             )
-        if clusters.size and (clusters.min() < -1 or clusters.max() >= self.num_clusters):
-            raise InputError(
-                "no such cluster",
-                f"Give numbers from 0 to {self.num_clusters - 1}, or -1 for none.",
-                value=int(clusters.max()),
-            )
-        ordered = np.sort(clusters, axis=1)
-        if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-            raise InputError("a query chooses a cluster twice", "Name each cluster once, and fill up with -1.")
+        _check_numbers(clusters, self.num_clusters, "query")
         clusters = np.ascontiguousarray(clusters, np.int32)
         if scores is None:
             return clusters, np.zeros((batch, 0), np.float32)
         scores = np.ascontiguousarray(scores, np.float32)
-        if scores.shape != clusters.shape or not np.isfinite(scores[clusters >= 0]).all():
+        if scores.shape != clusters.shape:
             raise InputError(
-                "the clusters' scores do not fit the clusters, or are not finite",
-                f"Give float{list(clusters.shape)}.",
-                value=scores.shape,
+                "the clusters' scores do not fit the clusters", f"Give float{list(clusters.shape)}.", value=scores.shape
+            )
+        wrong = ~np.isfinite(scores) & (clusters >= 0)
+        if wrong.any():
+            row, place = np.argwhere(wrong)[0]
+            raise InputError(
+                "one of the clusters' scores is not finite",
+                "Find out who gave it.",
+                value=f"{scores[row, place]} for cluster {clusters[row, place]} of query {row}",
             )
         return clusters, np.where(clusters >= 0, scores, np.float32(0))
 
@@ -345,16 +359,29 @@ def _check_clusters(clusters: Any, documents: int, num_clusters: int | None) -> 
             value=clusters.shape,
         )
     clusters = (clusters[:, None] if clusters.ndim == 1 else clusters).astype(np.int64)
-    if clusters.size and (clusters.min() < -1 or clusters.max() >= (num_clusters or _MOST_CLUSTERS)):
+    _check_numbers(clusters, num_clusters or _MOST_CLUSTERS, "document")
+    return clusters
+
+
+def _check_numbers(clusters: Int[np.ndarray, "n m"], count: int, whose: str) -> None:
+    """InputError where a row names a cluster that is not among the first `count`, or one twice; it says which."""
+    wrong = (clusters < -1) | (clusters >= count)
+    if wrong.any():
+        row, place = np.argwhere(wrong)[0]
         raise InputError(
             "no such cluster",
-            f"Give numbers from 0 to {(num_clusters or _MOST_CLUSTERS) - 1}, or -1 for none.",
-            value=int(clusters.max()),
+            f"Give numbers from 0 to {count - 1}, or -1 for none.",
+            value=f"{clusters[row, place]} of {whose} {row}",
         )
     ordered = np.sort(clusters, axis=1)
-    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-        raise InputError("a document is in one cluster twice", "Name each cluster once, and fill up with -1.")
-    return clusters
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if twice.any():
+        row, place = np.argwhere(twice)[0]
+        raise InputError(
+            f"a {whose} has one cluster twice",
+            "Name each cluster once, and fill up with -1.",
+            value=f"{ordered[row, place]} of {whose} {row}",
+        )
 
 
 def _sort(vectors: np.ndarray, clusters: np.ndarray, num_clusters: int, scale: str | None, first: int) -> Tiles:
