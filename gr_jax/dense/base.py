@@ -167,9 +167,11 @@ def held(*arrays: np.ndarray | None) -> int:
 
 def is_mapped(array: Any) -> bool:
     """Whether an array is a memory-mapped file, or a view of one."""
-    while array is not None and not isinstance(array, np.memmap):
+    while array is not None:
+        if isinstance(array, np.memmap) and array._mmap is not None:  # a copy of one is a np.memmap too, in memory
+            return True
         array = getattr(array, "base", None)
-    return array is not None
+    return False
 
 
 def optional(name: str, what: str) -> Any:
