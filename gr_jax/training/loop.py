@@ -103,7 +103,8 @@ def train(
 
     Args:
       model: has T5X's `loss_fn(params, batch, dropout_rng) → (sum of losses, metrics with "weight_sum")` and
-        `get_initial_variables(rng, input_shapes, input_types)`.
+        `get_initial_variables(rng, input_shapes, input_types)`. The numbers, strings and booleans among its fields must
+        be the same when training goes on.
       batches: what `make_batches` returns, or any iterable whose iterators have grain's `get_state` and `set_state`.
       steps: updates in all, those before a restart included. Ends earlier where the batches do.
       optimizer: `adamw(…)` or `adafactor(…)`.
