@@ -168,7 +168,8 @@ def held(*arrays: np.ndarray | None) -> int:
 def is_mapped(array: Any) -> bool:
     """Whether an array is a memory-mapped file, or a view of one."""
     while array is not None:
-        if isinstance(array, np.memmap) and getattr(array, "_mmap", None) is not None:  # a copy of one is a np.memmap too, in memory
+        # A copy of a mapped array is a np.memmap too, but in memory.
+        if isinstance(array, np.memmap) and getattr(array, "_mmap", None) is not None:
             return True
         array = getattr(array, "base", None)
     return False
