@@ -157,15 +157,7 @@ def check_clusters(clusters: Any, documents: int, num_clusters: int | None) -> I
             value=clusters.shape,
         )
     clusters = (clusters[:, None] if clusters.ndim == 1 else clusters).astype(np.int64)
-    if clusters.size and (clusters.min() < -1 or clusters.max() >= (num_clusters or MOST_CLUSTERS)):
-        raise InputError(
-            "no such cluster",
-            f"Give numbers from 0 to {(num_clusters or MOST_CLUSTERS) - 1}, or -1 for none.",
-            value=int(clusters.max()),
-        )
-    ordered = np.sort(clusters, axis=1)
-    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-        raise InputError("a document is in one cluster twice", "Name each cluster once, and fill up with -1.")
+    _check_numbers(clusters, num_clusters or MOST_CLUSTERS, "document")
     return clusters
 
 
@@ -182,26 +174,45 @@ def check_chosen(
         raise InputError(
             "the chosen clusters do not fit the queries", f"Give int[{batch}, chosen].", value=clusters.shape
         )
-    if clusters.size and (clusters.min() < -1 or clusters.max() >= num_clusters):
-        raise InputError(
-            "no such cluster",
-            f"Give numbers from 0 to {num_clusters - 1}, or -1 for none.",
-            value=int(clusters.max()),
-        )
-    ordered = np.sort(clusters, axis=1)
-    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-        raise InputError("a query chooses a cluster twice", "Name each cluster once, and fill up with -1.")
+    _check_numbers(clusters, num_clusters, "query")
     clusters = np.ascontiguousarray(clusters, np.int32)
     if scores is None:
         return clusters, np.zeros((batch, 0), np.float32)
     scores = np.ascontiguousarray(scores, np.float32)
-    if scores.shape != clusters.shape or not np.isfinite(scores[clusters >= 0]).all():
+    if scores.shape != clusters.shape:
         raise InputError(
-            "the clusters' scores do not fit the clusters, or are not finite",
-            f"Give float{list(clusters.shape)}.",
-            value=scores.shape,
+            "the clusters' scores do not fit the clusters", f"Give float{list(clusters.shape)}.", value=scores.shape
+        )
+    wrong = ~np.isfinite(scores) & (clusters >= 0)
+    if wrong.any():
+        row, place = np.argwhere(wrong)[0]
+        raise InputError(
+            "one of the clusters' scores is not finite",
+            "Find out who gave it.",
+            value=f"{scores[row, place]} for cluster {clusters[row, place]} of query {row}",
         )
     return clusters, np.where(clusters >= 0, scores, np.float32(0))
+
+
+def _check_numbers(clusters: Int[np.ndarray, "n m"], count: int, whose: str) -> None:
+    """InputError where a row names a cluster that is not among the first `count`, or one twice; it says which."""
+    wrong = (clusters < -1) | (clusters >= count)
+    if wrong.any():
+        row, place = np.argwhere(wrong)[0]
+        raise InputError(
+            "no such cluster",
+            f"Give numbers from 0 to {count - 1}, or -1 for none.",
+            value=f"{clusters[row, place]} of {whose} {row}",
+        )
+    ordered = np.sort(clusters, axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if twice.any():
+        row, place = np.argwhere(twice)[0]
+        raise InputError(
+            f"a {whose} has one cluster twice",
+            "Name each cluster once, and fill up with -1.",
+            value=f"{ordered[row, place]} of {whose} {row}",
+        )
 
 
 def nothing_found(batch: int, k: int) -> Found:
@@ -229,9 +240,12 @@ def held(*arrays: np.ndarray | None) -> int:
 
 def is_mapped(array: Any) -> bool:
     """Whether an array is a memory-mapped file, or a view of one."""
-    while array is not None and not isinstance(array, np.memmap):
+    while array is not None:
+        # A copy of a mapped array is a np.memmap too, but in memory.
+        if isinstance(array, np.memmap) and getattr(array, "_mmap", None) is not None:
+            return True
         array = getattr(array, "base", None)
-    return array is not None
+    return False
 
 
 def optional(name: str, what: str) -> Any:

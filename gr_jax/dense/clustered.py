@@ -49,7 +49,7 @@ class ClusteredSearch:
     mean vector has the largest inner product with the query.
 
     Args:
-      vectors: float32[n, d]; may be memory-mapped.
+      vectors: float32[n, d]; may be memory-mapped, but is copied into memory in the clusters' order.
       clusters: int[n], each document's cluster; or int[n, m] where documents are in several, −1 for none. None makes
         `num_clusters` clusters by k-means.
       num_clusters: clusters in all; None takes as many as `clusters` names, or about 4√n.
@@ -138,9 +138,24 @@ class ClusteredSearch:
     def choose_clusters(
         self, queries: Float[np.ndarray, "batch d"], chosen: int | None = None
     ) -> Int[np.ndarray, "batch chosen"]:
-        """The clusters whose means have the largest inner product with each query, best first; empty ones never."""
+        """The clusters whose means have the largest inner product with each query, best first; empty ones never.
+
+        Args:
+          queries: [batch, d].
+          chosen: how many; None takes as many as `search` looks into.
+
+        Returns:
+          int32[batch, chosen], or as many as there are clusters; −1 where fewer hold documents.
+
+        Raises:
+          InputError: queries that do not fit or are not finite, chosen < 1.
+        """
+        queries, _ = check_search(queries, 1, None, width=self.width, documents=self.num_documents)
+        chosen = self.settings["chosen"] if chosen is None else chosen
+        if chosen < 1:
+            raise InputError("search needs a cluster", "Give chosen ≥ 1.", value=chosen)
         means, sizes = self._cluster_means()
-        chosen = min(chosen or self.settings["chosen"], self.num_clusters)
+        chosen = min(chosen, self.num_clusters)
         scores = np.where(sizes > 0, queries @ means.T, -np.inf)  # --> [batch, clusters]
         best = np.argpartition(-scores, chosen - 1, axis=1)[:, :chosen]
         order = np.lexsort((best, -np.take_along_axis(scores, best, 1)), axis=1)
@@ -254,7 +269,7 @@ class ClusteredSearch:
         self, vectors: Float[np.ndarray, "n d"], clusters: Int[np.ndarray, " n"] | Int[np.ndarray, "n m"] | None = None
     ) -> None:
         """Adds documents; they get the next positions. The tail they are in is sorted at the next search, and merged
-        when it is a quarter of the rest.
+        when it is a quarter of the rest: then all rows are copied into memory, mapped ones too.
 
         Args:
           vectors: [n, d].
@@ -275,7 +290,7 @@ class ClusteredSearch:
         self._all_live, self._live_on_device, self._means = bool(self._live.all()), None, None
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes tiles, codes and what was removed."""
+        """Writes tiles, codes and what was removed. What was added is merged first; see `add`."""
         self._merge()
         meta = {**self.settings, "documents": self.num_documents, "multiplicity": self._main.multiplicity}
         with storage.write_folder(folder, KIND, meta=meta) as new:
@@ -290,7 +305,8 @@ class ClusteredSearch:
 
         Args:
           folder: the artefact.
-          mmap: leave the float32 rows on disk: where there are codes, only candidates are read.
+          mmap: leave the float32 rows on disk until added documents are merged: where there are codes, only candidates
+            are read.
           verify: check the checksums.
           backend: as of the constructor.
 

@@ -29,7 +29,7 @@ class ExactSearch:
     batch of queries, the next block while this one is scored.
 
     Args:
-      vectors: float32[n, d]; may be a memory-mapped file.
+      vectors: float32[n, d]; may be a memory-mapped file, which stays one until a tail is merged; see `add`.
       mesh: devices that share the documents; None takes this process's.
       block: documents whose scores are held at once, on each device.
       max_batch: queries that are searched at once; more are searched in turns.
@@ -91,7 +91,8 @@ class ExactSearch:
         return found
 
     def add(self, vectors: Float[np.ndarray, "n d"]) -> None:
-        """See `VectorSearch.add`. The tail is searched by itself until it is a quarter of the rest."""
+        """See `VectorSearch.add`. The tail is searched by itself until it is a quarter of the rest; then all vectors
+        are copied into one array in memory, mapped ones too."""
         self._stored.add(vectors)
         if len(self._stored.tail) > max(_TAIL, len(self._stored.main) // 4):
             self._stored.merge()
@@ -127,7 +128,8 @@ class ExactSearch:
 
         Args:
           folder: the artefact.
-          mmap: leave the vectors on disk; what is not on a device is read from there when it is needed.
+          mmap: leave the vectors on disk, until a tail is merged; what is not on a device is read from there when it is
+            needed.
           verify: check the checksums.
           mesh, block, max_batch, device_bytes: as of the constructor.
 
@@ -180,6 +182,8 @@ class ExactSearch:
 
     @staticmethod
     def _padded(array: np.ndarray, length: int) -> np.ndarray:
+        """`array` with zeros behind it, up to `length`. It is itself where it is that long already; else a copy in
+        memory, of mapped vectors too, which goes when the devices have theirs."""
         if len(array) == length:
             return array
         padded = np.zeros((length, *array.shape[1:]), array.dtype)

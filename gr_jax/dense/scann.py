@@ -31,7 +31,7 @@ class ScannSearch:
     brute force among them. Added documents are scored by brute force until they are a quarter of the rest.
 
     Args:
-      vectors: float32[n, d]; may be memory-mapped.
+      vectors: float32[n, d]; may be memory-mapped, until a tail is merged. ScaNN has a copy of its own in memory.
       leaves: of the tree; None takes about 2√n of the n documents that ScaNN is built of.
       searched: leaves that a query looks into; None takes a sixteenth of them.
       reorder: candidates that are scored again; at least 1.5 · k are.

@@ -15,7 +15,7 @@ from gr_jax.errors import InputError
 
 
 class StoredVectors:
-    """Vectors by position. What was given is never copied, so it may be a memory-mapped file.
+    """Vectors by position. What was given as float32 is not copied before `merge`, so it may be a memory-mapped file.
 
     Attributes:
       main: float32[n, d], the documents that are laid out for search.
@@ -76,13 +76,13 @@ class StoredVectors:
         return np.concatenate([self.main[start:], self.tail[: stop - border]])
 
     def merge(self) -> None:
-        """Makes the tail a part of `main`."""
+        """Makes the tail a part of `main`, which is then a new array in memory, whatever was mapped before."""
         if self._tail_length:
             self.main = np.concatenate([self.main, self.tail])
             self._tail, self._tail_length = np.zeros((0, self.width), np.float32), 0
 
     def split(self, main: int) -> None:
-        """Makes a tail of all documents but the first `main`."""
+        """Makes a tail of all documents but the first `main`; the tail's vectors are copied into memory."""
         tail, live = np.array(self.main[main:]), self.live
         self.main, self.live = self.main[:main], live[:main]
         if len(tail):

@@ -39,7 +39,7 @@ class Tiles:
     Attributes:
       offsets: int64[clusters + 1]; the entries of cluster c are offsets[c]:offsets[c + 1].
       documents: int32[entries], the position of each entry's document.
-      rows: float32[entries, d]; may be memory-mapped.
+      rows: float32[entries, d]; memory-mapped where they were read so, until tiles are joined.
       codes: the same as int8, or None.
       multiplicity: the most clusters that one document is in.
     """
@@ -119,10 +119,10 @@ def lay_out(
     scale: str | None,
     multiplicity: int,
 ) -> Tiles:
-    """Sorts vectors by cluster.
+    """Sorts vectors by cluster, into new arrays in memory.
 
     Args:
-      vectors: [n, d].
+      vectors: [n, d]; mapped ones are read, and copied in the new order.
       source: the row of `vectors` that each entry is.
       documents: position of each entry's document.
       clusters: the cluster of each entry.
@@ -139,7 +139,11 @@ def lay_out(
 
 
 def join(parts: list[Tiles], live: Bool[np.ndarray, " documents"], scale: str | None) -> Tiles:
-    """One of several tiles of the same clusters and of different documents, without those that are not live."""
+    """One of several tiles of the same clusters and of different documents, without those that are not live.
+
+    The rows are copied into memory, mapped ones too: one part after the other first, then in their order; the first of
+    the copies goes at the end.
+    """
     documents = np.concatenate([part.documents for part in parts])
     clusters = np.concatenate([part.clusters() for part in parts])
     source = np.flatnonzero(live[documents])

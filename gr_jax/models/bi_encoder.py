@@ -231,7 +231,8 @@ def sentence_encoders(
 @gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class BiEncoderModel(ContrastiveModel):
-    """A `BiEncoder` with T5X's model methods; see `ContrastiveModel`. Scores are similarities.
+    """A `BiEncoder` with the model methods of `ContrastiveModel`, and T5X's `score_batch` and `predict_batch_with_aux`.
+    Scores are similarities.
 
     Where a batch brings `document_vectors` [D, d], as `gr_jax.training.VectorBatches` do, they stand for the documents,
     and the loss teaches the side of queries alone. They are taken as they are: with similarity "cosine" they must have

@@ -20,7 +20,8 @@ Metrics = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class ContrastiveModel(abc.ABC):
-    """T5X's model methods around a network that reads queries and documents apart; subclasses say how these score.
+    """Those of T5X's model methods that training needs (`get_initial_variables`, `loss_fn`, `eval_fn`) around a network
+    that reads queries and documents apart; subclasses say how these score.
 
     Batches are those of `gr_jax.training.ContrastiveBatches`: `query_tokens [B, Lq]`, `document_tokens [B·(1+n), Ld]`
     (every query's positive, then its n negatives), `document_index [B·(1+n)]`, and where there are such

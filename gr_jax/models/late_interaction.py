@@ -76,12 +76,17 @@ class LateInteractionConfig:
             )
         if not 0 < self.temperature < float("inf"):
             raise InputError("a temperature is a number above 0", "Use 1.", value=self.temperature)
-        if self.dimension < 1 or self.query_length < 0 or self.prefix_length < 0:
-            raise InputError("sizes must not be negative", "Correct dimension, query_length or prefix_length.")
+        for name, least in (("dimension", 1), ("query_length", 0), ("prefix_length", 0)):
+            if getattr(self, name) < least:
+                raise InputError(
+                    f"{name} of late interaction is too small", f"Give {least} or more.", value=getattr(self, name)
+                )
 
 
 class LateInteraction(nn.Module):
-    """Tokens to one vector a token. Parameters: `token_embedder/…`, `encoder/…`, `projection/kernel`."""
+    """Tokens to one vector a token. Parameters: `token_embedder/…`, `encoder/…`, `projection/kernel`, with learned
+    `token_weights` `token_weight/…`, with `whole_text` the scalar `whole_text_weight`.
+    """
 
     config: LateInteractionConfig
 
@@ -233,14 +238,13 @@ def load_late_interaction(folder: str | os.PathLike) -> tuple[LateInteraction, d
 @gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class LateInteractionModel(ContrastiveModel):
-    """A `LateInteraction` with T5X's model methods; see `ContrastiveModel`. Scores are those of MaxSim.
+    """A `LateInteraction` with the model methods of `ContrastiveModel`, and `score_batch`; scores are those of MaxSim.
 
-    Attributes:
-      queries_at_once: queries scored at a time, see `max_sim`; None scores all at once.
+    What T5X calls `predict_batch_with_aux` is not there: vectors of tokens come with weights and masks, and
+    `LateInteraction.encode_query` and `encode_document` give both.
     """
 
     module: LateInteraction
-    queries_at_once: int | None = None
 
     def batch_scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
         """Scores of all queries and documents, divided by the temperature."""
@@ -253,7 +257,7 @@ class LateInteractionModel(ContrastiveModel):
     def _scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
         queries, weights = self._encode(params, batch, "query", rng)
         documents, mask = self._encode(params, batch, "document", rng)
-        return max_sim(queries, weights, documents, mask > 0, queries_at_once=self.queries_at_once)
+        return max_sim(queries, weights, documents, mask > 0)
 
     def _encode(self, params: Any, batch: Batch, side: str, rng: Array | None) -> tuple[Array, Array]:
         def encode(tokens: Array, rng: Array | None) -> Array:

@@ -24,6 +24,7 @@ from gr_jax.errors import InputError
 from gr_jax.models import layers, t5
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import MASKED, causal_mask
+from gr_jax.models.bert import BertConfig
 
 # The first token that the decoder reads: which kind of query it is to write. Sampling starts from 0.
 ASKED, MADE = 0, 1
@@ -83,9 +84,9 @@ class QueryGenerator(nn.Module):
         self.copy_key = layers.Dense((width,), ("embed", "joined_kv"))
         self.words = layers.OutputKernel(width, self.num_words)
 
-    def encode(self, tokens: Int[Array, "B S"]) -> Float[Array, "B S e"]:
-        """States of documents, without dropout: the encoder is not trained."""
-        return encoders.encode(self.token_embedder, self.encoder, tokens, None, None, True)
+    def encode(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B S e"]:
+        """States of documents."""
+        return encoders.encode(self.token_embedder, self.encoder, tokens, None, None, deterministic)
 
     def __call__(
         self,
@@ -99,10 +100,11 @@ class QueryGenerator(nn.Module):
         """Teacher-forced features and copy logits; several queries of one document may share a row, by segments.
 
         Args:
-          encoded: what `encode` gives; None computes it.
+          encoded: what `encode` gives, of an encoder that is not trained; None computes it.
+          deterministic: False drops out, in the encoder too where it is computed.
         """
         if encoded is None:
-            encoded = self.encode(encoder_input_tokens)
+            encoded = self.encode(encoder_input_tokens, deterministic=deterministic)
         if self.is_initializing():
             self.words()  # read by `output_table` alone
         mask = encoder_input_tokens != 0
@@ -142,12 +144,17 @@ class QueryGenerator(nn.Module):
         return features, dataclasses.replace(cache, self_attention=written)
 
     def _embed(self, tokens):
-        # Rows of a pretrained table are about as long as 1, the decoder's states as the root of their width.
-        return self.input_dense(self.token_embedder(tokens) * self.encoder_config.emb_dim**0.5)
+        return self.input_dense(self._embedded(tokens))
+
+    def _embedded(self, tokens):
+        """Rows of the token table, about as long as the decoder's states: the root of their width."""
+        rows = self.token_embedder(tokens)
+        # T5's are that long; BERT's are about as long as 1.
+        return rows * self.encoder_config.emb_dim**0.5 if isinstance(self.encoder_config, BertConfig) else rows
 
     def _keys(self, encoded, tokens):
         """Of the state at a place, its token, and the token before it: by that a copied phrase goes on."""
-        embedded = self.token_embedder(tokens) * self.encoder_config.emb_dim**0.5
+        embedded = self._embedded(tokens)
         before = jnp.pad(embedded[:, :-1], ((0, 0), (1, 0), (0, 0)))
         return self.copy_key(jnp.concatenate([encoded, embedded, before], axis=-1))
 
@@ -158,7 +165,8 @@ class QueryGenerator(nn.Module):
 
 class CopyScores:
     """Next-token scores over a vocabulary of which every document can reach a few thousand tokens: those words that
-    are the generator's own and those that it can copy. Nothing as wide as the vocabulary is computed.
+    are the generator's own and those that it can copy. Scores are computed of these alone; as wide as the vocabulary is
+    one table of numbers for each document, which says where the score of a token is.
 
     Args:
       logits: of its own words, [batch, beam, words].
@@ -189,11 +197,9 @@ class CopyScores:
         self._tokens = jnp.concatenate([jnp.broadcast_to(words, (batch, num_words)), source], axis=1)
         table = jnp.broadcast_to(word_of, (batch, self.vocab_size)).at[rows, source].set(slots)
         self._slots = jnp.where(jnp.arange(self.vocab_size) == 0, -1, table)  # padding is never written
-        largest = jnp.maximum(jnp.max(logits, axis=-1), jnp.max(copy, axis=-1))[..., None]
-        mass = jnp.concatenate([jnp.exp(logits - largest), jnp.zeros_like(copy)], axis=-1)
-        mass = mass.at[rows[:, None], jnp.arange(copy.shape[1])[:, None], slots[:, None]].add(jnp.exp(copy - largest))
-        self._total = (jnp.log(jnp.sum(mass, axis=-1, keepdims=True)) + largest)[..., 0]
-        self._values = jnp.log(mass) + largest  # --> [batch, beam, words + source]
+        self._total = jnp.logaddexp(jax.nn.logsumexp(logits, axis=-1), jax.nn.logsumexp(copy, axis=-1))
+        at = rows[:, None], jnp.arange(copy.shape[1])[:, None], slots[:, None]
+        self._values = _add_logs(logits, copy, at)  # --> [batch, beam, words + source]
         if normalize == "vocabulary":
             self._values -= self._total[..., None]
 
@@ -218,6 +224,21 @@ class CopyScores:
 
     def log_normalizer(self) -> Float[Array, "batch beam"]:
         return self._total
+
+
+def _add_logs(
+    logits: Float[Array, "batch beam words"], copy: Float[Array, "batch beam source"], at: tuple[Array, ...]
+) -> Float[Array, "batch beam slots"]:
+    """Of every slot the logarithm of the sum of what is in it: a word's logit, and of each place that is put there the
+    logit of copying it. −inf where there is nothing, or only masked places.
+
+    Each slot is measured by the largest in it: by the largest of all, unlikely tokens would be 0, and then impossible.
+    """
+    nothing = jnp.full_like(copy, -jnp.inf)
+    largest = jnp.concatenate([logits, nothing], axis=-1).at[at].max(copy)
+    mass = jnp.concatenate([jnp.exp(logits - largest[..., : logits.shape[-1]]), jnp.zeros_like(copy)], axis=-1)
+    mass = mass.at[at].add(jnp.exp(copy - largest[at]))
+    return jnp.where(largest > MASKED / 2, jnp.log(mass) + largest, -jnp.inf)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -265,7 +286,8 @@ class QueryDecoder:
 
 @dataclasses.dataclass(frozen=True)
 class QueryGeneratorModel:
-    """A `QueryGenerator` with T5X's model methods; it is trained on rows of one document and several of its queries.
+    """A `QueryGenerator` with those of T5X's model methods that training needs, `get_initial_variables` and `loss_fn`;
+    it is trained on rows of one document and several of its queries, and writes by `decoder`.
 
     Attributes:
       module: the network.

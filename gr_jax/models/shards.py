@@ -177,12 +177,15 @@ class _Shards:
         Args:
           made_from: the keys of those that go; None removes all.
         """
-        with contextlib.suppress(OSError, InputError):
-            for path in _entries(self.folder):
-                if _is_partial(path):
-                    shutil.rmtree(path, ignore_errors=True)
-                elif _is_shard(path) and (made_from is None or _manifest(path).get("made_from", "") in made_from):
+        if not self.folder.is_dir():
+            return
+        for path in _entries(self.folder):
+            if _is_partial(path):
+                shutil.rmtree(path, ignore_errors=True)
+            elif _is_shard(path) and (made_from is None or _manifest(path).get("made_from", "") in made_from):
+                with contextlib.suppress(OSError):  # another process may be removing them too
                     _remove_shard(path)
+        with contextlib.suppress(OSError):
             self.folder.rmdir()
 
     def _path(self, number: int) -> pathlib.Path:
@@ -233,7 +236,7 @@ def _manifest(path: pathlib.Path) -> dict[str, Any]:
 def _remove_shard(path: pathlib.Path) -> None:
     """Its manifest goes last: a removal that is killed leaves what is still known for a shard."""
     for file in sorted(path.iterdir(), key=lambda file: file.name == MANIFEST):
-        file.unlink()
+        file.unlink(missing_ok=True)
     path.rmdir()
 
 

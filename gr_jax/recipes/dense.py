@@ -70,8 +70,8 @@ def dpr_stages(
     provenance = pair_training.provenance(pseudo_queries, mined, training if training.steps else query_training)
     trainings = {name: model} if last is model else {name: model, f"{name}, queries alone": last}
     judged = dense_index.results_stage(name, corpus, bm25, built, trainings, hybrid, provenance=provenance)
-    made = [model, *after, built, *([hybrid] if hybrid else []), judged]
-    return [corpus, vocabulary, bm25, *learning, *made]
+    own = [model, *after, built, *([hybrid] if hybrid else []), judged]
+    return [corpus, vocabulary, bm25, *learning, *own]
 
 
 @gin.configurable(module="gr_jax.recipes")

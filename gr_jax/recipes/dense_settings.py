@@ -107,7 +107,7 @@ class Mining(Settings):
       refresh_every: steps after which "ance" negatives are mined again, while training goes on.
       seed: of the choice and the clusters.
       file: of negatives of the train split's queries, see `training.negative_files`; what it holds is in the key. A
-        teacher's scores in it are used where it is the only kind, see `ContrastiveTraining.margin_mse`.
+        teacher's scores in it, of the answer too, are used where it is the only kind: `ContrastiveTraining.margin_mse`.
     """
 
     shares: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"bm25": 0.5, "model": 0.5})

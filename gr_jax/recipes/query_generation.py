@@ -109,7 +109,7 @@ def encode_documents(
             storage.write_folder(folder, _STATES) as new,
             progress_lib.bar("Encoding documents", len(tokens), enabled=progress) as bar,
         ):
-            states = np.lib.format.open_memmap(new / "states.npy", "w+", np.float16, shape)
+            states = storage.new_array(new / "states.npy", np.float16, shape)
             for start in range(0, len(tokens), batch_size):
                 chosen = order[start : start + batch_size]
                 rows = np.zeros((batch_size, _padded(tokens[chosen])), np.int32)

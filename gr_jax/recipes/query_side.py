@@ -117,8 +117,10 @@ def _separate(encoder: DenseEncoder) -> DenseEncoder:
         dataclasses.replace(config, shared=False),
         params,
         encoder.vocabulary,
-        **{f"{side}_length": length for side, length in encoder.lengths.items()},
-        **{f"{side}_prefix": prefix for side, prefix in encoder.prefixes.items()},
+        query_length=encoder.lengths["query"],
+        document_length=encoder.lengths["document"],
+        query_prefix=encoder.prefixes["query"],
+        document_prefix=encoder.prefixes["document"],
         transform=encoder.transform,
     )
 

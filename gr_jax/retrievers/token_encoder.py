@@ -145,7 +145,8 @@ class TokenEncoder:
           progress: show a bar.
 
         Raises:
-          InputError: no texts, settings out of their range, or a full disk.
+          InputError: no texts, settings out of their range, files of others where shards are to be kept, a full disk,
+            or vectors that are not finite.
         """
         token_vectors.check_precision(precision)
         if folder is None:

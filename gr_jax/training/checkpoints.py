@@ -29,6 +29,7 @@ from gr_jax.training.train_state import Flat, flatten, unflatten
 KIND = "checkpoint"
 _NAME = re.compile(r"step_(\d{8,})")
 _REMOVED = ".removed"
+_MODEL = "model"  # among settings: fields of the model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Checkpoints:
 
     Args:
       folder: where they lie, one folder each.
-      settings: all that decides the parameters, JSON; a checkpoint made with other settings is refused.
+      settings: all that decides the parameters, JSON; a checkpoint made with other settings is refused. Of those under
+        "model" only what both have is compared.
       keep: how many of the latest are kept; the one that is named best is kept besides.
     """
 
@@ -154,7 +156,13 @@ class Checkpoints:
             shutil.rmtree(left, ignore_errors=True)
 
     def _check_settings(self, folder: pathlib.Path, found: Mapping[str, Any]) -> None:
-        differences = list(_differences("", found, _as_json(self._settings)))
+        settings = _as_json(self._settings)
+        # A field that a model had not when the checkpoint was made says nothing: older ones have none of them at all.
+        known = found.get(_MODEL) or {}
+        if isinstance(settings.get(_MODEL), dict):
+            settings[_MODEL] = {name: value for name, value in settings[_MODEL].items() if name in known}
+            found = {**found, _MODEL: {name: value for name, value in known.items() if name in settings[_MODEL]}}
+        differences = list(_differences("", found, settings))
         if differences:
             shown = "; ".join(differences[:4]) + (f"; and {len(differences) - 4} more" if len(differences) > 4 else "")
             raise InputError(

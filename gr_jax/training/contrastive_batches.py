@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int, Int32, Int64
 
 from gr_jax.errors import InputError
-from gr_jax.training.negatives import Negatives, first_relevant
+from gr_jax.training.negatives import Negatives, check_documents, first_relevant
 from gr_jax.training.order import make_order
 from gr_jax.training.token_store import Ragged, TokenStore
 
@@ -112,11 +112,7 @@ class ContrastiveBatches(grain.IterDataset):
             "document": _checked_lengths("document", document_lengths, documents.inputs),
         }
         self.positive = first_relevant(queries.targets)
-        answers = queries.targets.tokens
-        if not 0 <= int(answers.min(initial=0)) <= int(answers.max(initial=0)) < len(documents):
-            raise InputError(
-                f"a query is answered by a document that is none of the {len(documents)}", "Make both from one corpus."
-            )
+        check_documents(queries.targets, len(documents))
         self.equal = first_equal(documents.inputs)
         self.others = max(int(queries.targets.lengths.max(initial=1)) - 1, 0)  # R
         self.order = make_order(queries.source, rates=rates, seed=seed, shuffle=shuffle, epochs=epochs)
@@ -342,8 +338,8 @@ def _checked_lengths(side: str, lengths: int | Sequence[int], texts: Ragged) -> 
     longest = int(texts.lengths.max(initial=0))
     if longest > values[-1]:
         raise InputError(
-            f"a {side} has {longest} tokens, and its longest row in a batch {values[-1]}",
-            f"Raise {side}_lengths, or tokenise with a smaller maximum length.",
+            f"{side} {int(texts.lengths.argmax())} has {longest} tokens, and the longest row of a batch {values[-1]}",
+            f"Give {side}_lengths ≥ {longest}, or tokenise with a smaller maximum length.",
             value=lengths,
         )
     return values

@@ -103,7 +103,8 @@ def train(
 
     Args:
       model: has T5X's `loss_fn(params, batch, dropout_rng) → (sum of losses, metrics with "weight_sum")` and
-        `get_initial_variables(rng, input_shapes, input_types)`.
+        `get_initial_variables(rng, input_shapes, input_types)`. The numbers, strings and booleans among its fields must
+        be the same when training goes on.
       batches: what `make_batches` returns, or any iterable whose iterators have grain's `get_state` and `set_state`.
       steps: updates in all, those before a restart included. Ends earlier where the batches do.
       optimizer: `adamw(…)` or `adafactor(…)`.
@@ -161,6 +162,7 @@ def train(
         "early_stopping": None if early_stopping is None else dataclasses.asdict(early_stopping),
         "eval_every": eval_every if early_stopping else None,
         "config": config,
+        "model": scalar_settings(model),
     }
     folder = None if model_dir is None else pathlib.Path(model_dir)
     store = (
@@ -377,6 +379,26 @@ def _prefetched(batches: Iterable[Mapping[str, np.ndarray]]) -> ThreadPrefetchDa
             value=type(batches).__name__,
         )
     return _Prefetched(iterator, _PREFETCH)
+
+
+def scalar_settings(model: Any) -> dict[str, Any]:
+    """The numbers, strings and booleans among a model's fields, by name; those of its parts, by path.
+
+    They decide what is learned and may come from gin, where nobody but the model knows them.
+
+    Args:
+      model: of what is no dataclass nothing is known.
+    """
+    if not dataclasses.is_dataclass(model) or isinstance(model, type):
+        return {}
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(model):
+        value = getattr(model, field.name, None)
+        if isinstance(value, (bool, int, float, str)):
+            found[field.name] = value
+        elif field.name != "parent":  # of a Flax module: what it belongs to
+            found |= {f"{field.name}.{name}": part for name, part in scalar_settings(value).items()}
+    return found
 
 
 def _fingerprint(params: Params | None) -> str | None:

@@ -156,8 +156,6 @@ def ranked_negatives(
     count: int,
     *,
     skip: int = 0,
-    sample: bool = False,
-    seed: int = 0,
 ) -> Negatives:
     """What a retriever ranks high and does not answer: BM25's for DPR, the model's own for ANCE.
 
@@ -167,16 +165,12 @@ def ranked_negatives(
       count: negatives of a query.
       skip: first ranks that are passed over, relevant documents included: near the top may stand answers that nobody
         judged.
-      sample: draw from all ranks; False takes the best ones.
-      seed: of the draw.
     """
     _same_queries(len(ranking), relevant)
     result = np.full((len(ranking), count), -1, np.int32)
-    for number, rows in enumerate(_chunks(len(ranking))):
+    for rows in _chunks(len(ranking)):
         pool = np.array(ranking[rows.start : rows.stop, skip:], np.int64)
         pool[_is_relevant(pool, rows, relevant)] = -1
-        if sample:
-            pool = _rng(seed, number).permuted(pool, axis=1)
         result[rows.start : rows.stop] = _take(pool, np.full(len(rows), count), count)[0]
     return Negatives(result)
 
@@ -244,12 +238,26 @@ def first_relevant(relevant: Ragged) -> Int32[np.ndarray, " queries"]:
     return np.asarray(relevant.tokens[relevant.offsets[:-1]])
 
 
+def check_documents(relevant: Ragged, num_documents: int) -> None:
+    """Refuses queries of another corpus.
+
+    Raises:
+      InputError: naming the first query that a document answers which is not there.
+    """
+    answers = np.asarray(relevant.tokens)
+    strange = np.flatnonzero((answers < 0) | (answers >= num_documents))
+    if len(strange):
+        query = int(np.searchsorted(relevant.offsets, strange[0], side="right")) - 1
+        raise InputError(
+            f"query {query} is answered by a document that is none of the {num_documents}",
+            "Make queries and documents from the same corpus.",
+            value=int(answers[strange[0]]),
+        )
+
+
 def _drawn(relevant: Ragged, num_documents: int, count: int, seed: int, draw: Any, members: Any) -> Negatives:
     """Draws with replacement, keeps what differs and is not relevant; short rows are drawn from all their `members`."""
-    if len(relevant.tokens) and not 0 <= int(relevant.tokens.min()) <= int(relevant.tokens.max()) < num_documents:
-        raise InputError(
-            f"a relevant document is none of the {num_documents} documents", "Make both from the same corpus."
-        )
+    check_documents(relevant, num_documents)
     result = np.full((len(relevant), count), -1, np.int32)
     for number, rows in enumerate(_chunks(len(relevant))):
         random = _rng(seed, number)

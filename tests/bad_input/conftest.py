@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 import tempfile
@@ -55,14 +54,13 @@ def launch(program: str, *flags: str, largest_file: int | None = None) -> subpro
     """Does what `python -m launch.PROGRAM FLAGS` does; `largest_file` bytes is all that it may write into one file."""
     arguments = list(map(str, flags))
     if largest_file is not None:  # a process of its own: libraries that write in threads say it otherwise in a fork
-
-        def limit() -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-
-        command = [sys.executable, "-m", f"launch.{program}", *arguments]
-        return subprocess.run(
-            command, cwd=CHECKOUT, env=_environment(), capture_output=True, text=True, preexec_fn=limit
+        code = (
+            "import resource, runpy\n"
+            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({largest_file}, {largest_file}))\n"
+            f"runpy.run_module('launch.{program}', run_name='__main__', alter_sys=True)"
         )
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, cwd=CHECKOUT, env=_environment(), capture_output=True, text=True)
     forks = _forks()
     with tempfile.TemporaryDirectory() as folder:
         forks.stdin.write(json.dumps({"program": program, "flags": arguments, "folder": folder}) + "\n")

@@ -6,6 +6,7 @@ import resource
 import numpy as np
 import pytest
 
+from gr_jax.dense import base
 from gr_jax.dense.token_vectors import StoredRows, TokenRows, TokenVectors, write_rows
 from gr_jax.errors import InputError
 
@@ -115,6 +116,15 @@ def test_an_altered_file_is_refused(tmp_path):
     file.write_bytes(data)
     with pytest.raises(InputError, match="altered"):
         TokenVectors.load(tmp_path / "vectors")
+
+
+def test_copies_of_what_is_mapped_are_in_memory(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((3, D), np.float32))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    for array in (mapped, mapped[1:], np.asarray(mapped)[:, 2], mapped.reshape(-1)):
+        assert base.held(array) == 0
+    for array in (mapped.copy(), mapped.astype(np.float32), mapped[[1]], np.concatenate([mapped, mapped])):
+        assert base.held(array) == array.nbytes
 
 
 @pytest.mark.parametrize("precision", ERRORS)

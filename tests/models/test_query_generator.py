@@ -1,5 +1,8 @@
 """The generator of queries against its formula, written out here in NumPy."""
 
+import dataclasses
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,26 +12,43 @@ from gr_jax.constraints import Everything
 from gr_jax.decoding import beam_search
 from gr_jax.decoding.sampling import sample
 from gr_jax.errors import InputError
+from gr_jax.models.attention import causal_mask
+from gr_jax.models.bert import BertConfig
 from gr_jax.models.query_generator import CopyScores, Features, QueryGenerator, QueryGeneratorModel, word_numbers
-from gr_jax.models.t5 import T5Config
+from gr_jax.models.t5 import T5Config, T5Decoder
+from gr_jax.models.text_encoder import TextEncoder
 
 VOCAB, EOS = 23, 2
 SIZES = T5Config(
     vocab_size=VOCAB, emb_dim=16, num_heads=2, head_dim=8, num_encoder_layers=1, num_decoder_layers=2, mlp_dim=16
 )
+BERT = BertConfig(vocab_size=VOCAB, emb_dim=12, num_heads=2, num_encoder_layers=1, mlp_dim=16, max_positions=8)
+ENCODERS = {"bert": BERT, "t5": SIZES}
 WORDS = (EOS, 7, 9, 5)
 # Repeats a token, copies one of the words, is padded; the second row is shorter.
 SOURCE = np.array([[3, 7, 3, 11, 12, 0], [13, 9, 14, 0, 0, 0]], np.int32)
 
 
+def model_of(encoder):
+    return QueryGeneratorModel(QueryGenerator(ENCODERS[encoder], SIZES, len(WORDS)), WORDS)
+
+
+@functools.cache
+def params_of(encoder):
+    params = jax.jit(model_of(encoder).module.init)(jax.random.key(1), SOURCE, SOURCE)["params"]
+    if encoder == "bert":  # rows as long as a pretrained table's: the smaller ones of a new one would hardly matter
+        params["token_embedder"]["embedding"] *= 20.0
+    return jax.device_get(params)
+
+
 @pytest.fixture(scope="module")
 def model():
-    return QueryGeneratorModel(QueryGenerator(SIZES, SIZES, len(WORDS)), WORDS)
+    return model_of("bert")
 
 
 @pytest.fixture(scope="module")
 def params(model):
-    return jax.jit(model.module.init)(jax.random.key(1), SOURCE, SOURCE)["params"]
+    return params_of("bert")
 
 
 def probabilities(own, copy, source):
@@ -73,6 +93,21 @@ def test_scores_are_those_of_words_and_of_copies(normalize):
     np.testing.assert_allclose(found, everything[rows, np.asarray(parents), np.asarray(chosen)])
 
 
+def test_unlikely_tokens_are_not_impossible():
+    """exp(−200) is 0 in float32, and so would be the probabilities of all that a constraint may leave."""
+    own = np.array([[[0.0, -200.0, -90.0, -400.0]]])
+    copy = np.array([[[-150.0, -210.0, -151.0, -300.0, -95.0, -1e10]]])  # 3, 7 (a word), 3, 11, 12, padding
+    features = Features(jnp.zeros((1, 1, 1)), jnp.asarray(copy, jnp.float32), jnp.asarray(SOURCE[:1]))
+    table = word_numbers(np.array(WORDS), VOCAB)
+    scores = CopyScores(jnp.asarray(own, jnp.float32), features, jnp.array(WORDS), table, "vocabulary")
+    found = np.asarray(scores.at(jnp.arange(VOCAB)[None, None]))[0, 0]
+    expected = np.full(VOCAB, -np.inf)
+    expected[[EOS, 9, 5, 11, 12]] = 0.0, -90.0, -400.0, -300.0, -95.0
+    expected[[3, 7]] = np.logaddexp(-150, -151), np.logaddexp(-200, -210)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.asarray(scores.top(7)[0])[0, 0].tolist() == [EOS, 9, 12, 3, 7, 11, 5]
+
+
 def test_levels_are_refused(model, params):
     with pytest.raises(InputError, match="no levels"):
         decoder = model.decoder(params)
@@ -84,17 +119,36 @@ def cache_of(decoder, beams, max_len=4):
     return decoder.start(jnp.asarray(SOURCE), beams=beams, max_len=max_len)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def states_of(config, params, tokens):
+    return TextEncoder(config).apply({"params": params}, tokens)
+
+
+@jax.jit
+def decoded(params, embedded, states, mask):
+    decoder = T5Decoder(dataclasses.replace(SIZES, logits_via_embedding=True))
+    causal = causal_mask(embedded.shape[1], None)
+    return decoder.apply({"params": params}, embedded, states, causal, mask[:, None, :], deterministic=True)
+
+
 def log_prob(model, params, row, query):
-    """Of one query of one document, by probabilities of teacher-forced features."""
-    inputs = np.array([[0, *query[:-1]]], np.int32)
-    apply = jax.jit(model.module.apply)
-    features, copy = map(np.asarray, apply({"params": params}, SOURCE[row : row + 1], inputs))
-    table = np.asarray(model.module.apply({"params": params}, method="output_table"))
-    total = 0.0
-    for place, token in enumerate(query):
-        p = probabilities(table @ features[0, place], copy[0, place], SOURCE[row])[token]
-        total += np.log(p) if p > 0 else 0.0
-    return total
+    """Of one query of one document, by the formula: copying looks for the state at a place, its token and the one
+    before it. Of the network only encoder and decoder are used."""
+    config, tokens = model.module.encoder_config, SOURCE[row]
+    # Rows of BERT's table have length 1 or so, and are made as long as the decoder's states; those of T5 are.
+    table = np.asarray(params["token_embedder"]["embedding"]) * (12**0.5 if config is BERT else 1.0)
+    encoder = {name: params[name] for name in ("token_embedder", "encoder")}
+    states = np.asarray(states_of(config, encoder, tokens[None]))
+    inputs = np.zeros(8, np.int32)  # one width, one compilation
+    inputs[1 : len(query)] = query[:-1]
+    embedded = table[inputs] @ params["input_dense"]["kernel"]
+    features = np.asarray(decoded(params["decoder"], embedded[None], states, tokens[None] != 0))[0]
+    before = np.concatenate([np.zeros_like(table[:1]), table[tokens[:-1]]])
+    keys = np.concatenate([states[0], table[tokens], before], axis=1) @ params["copy_key"]["kernel"]
+    copy = features @ params["copy_query"]["kernel"] @ keys.T / keys.shape[1] ** 0.5
+    own = features @ params["words"]["kernel"]
+    found = [probabilities(own[place], copy[place], tokens)[token] for place, token in enumerate(query)]
+    return sum(np.log(p) for p in found if p > 0)
 
 
 QUERIES = ([7, 11, EOS], [9, 3, 12, EOS])
@@ -121,7 +175,9 @@ def batch_of(rows):
     }
 
 
-def test_loss_of_packed_queries_is_the_sum_of_each_alone(model, params):
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_loss_of_packed_queries_is_the_sum_of_each_alone(encoder):
+    model, params = model_of(encoder), params_of(encoder)
     batch = batch_of([(0, QUERIES), (1, [[9, 14, EOS]])])
     loss, metrics = jax.jit(model.loss_fn)(params, batch)
     expected = -sum(log_prob(model, params, 0, query) for query in QUERIES) - log_prob(model, params, 1, [9, 14, EOS])
@@ -132,6 +188,19 @@ def test_loss_of_packed_queries_is_the_sum_of_each_alone(model, params):
     encoded = model.module.apply({"params": params}, batch["encoder_input_tokens"], method="encode")
     given, _ = jax.jit(model.loss_fn)(params, {**batch, "encoded": encoded})
     np.testing.assert_allclose(given, loss, rtol=1e-5)
+
+
+def test_dropout_reaches_an_encoder_that_is_trained():
+    """And not states that were computed before, whose encoder is not."""
+    encoder, decoder = dataclasses.replace(SIZES, dropout_rate=0.5), dataclasses.replace(SIZES, dropout_rate=0.0)
+    model, params = QueryGeneratorModel(QueryGenerator(encoder, decoder, len(WORDS)), WORDS), params_of("t5")
+    batch = batch_of([(0, QUERIES)])
+    given = {**batch, "encoded": model.module.apply({"params": params}, batch["encoder_input_tokens"], method="encode")}
+    loss = jax.jit(lambda batch, key: model.loss_fn(params, batch, key)[0])
+    keys = jax.random.key(0), jax.random.key(1)
+    trained, frozen = ([float(loss(b, key)) for key in keys] for b in (batch, given))
+    assert abs(trained[0] - trained[1]) > 1e-3
+    assert frozen[0] == pytest.approx(frozen[1], rel=1e-6)
 
 
 def test_what_can_neither_be_written_nor_copied_counts_nothing(model, params):

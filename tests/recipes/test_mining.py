@@ -96,4 +96,5 @@ def test_a_file_alone_keeps_its_teacher_s_scores():
     scores = np.array([[1.0, 0.5]], np.float32)
     alone = Negatives(np.array([[3]], np.int32), teacher_scores=scores)
     mined = recipes.Mining(shares={"file": 1.0}, kept=1, file=__file__)
-    assert mining.mixed({"file": alone}, mined).teacher_scores is scores
+    table = mining.mixed({"file": alone}, mined)
+    assert table is not None and table.teacher_scores is scores

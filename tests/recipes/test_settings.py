@@ -28,14 +28,26 @@ ALL = [
 ]
 # What came later and is left out where it is not set, so that what was made before has the same key. Of a table that
 # is set, what it holds is in the key: test_doct5query.py.
-LATER = {recipes.PseudoQueries: ["generated"], recipes.Mining: ["file"]}
+LATER = {
+    recipes.PseudoQueries: {"generated"},
+    recipes.Mining: {"file"},
+    recipes.ContrastiveTraining: {"margin_mse", "teacher_kl"},
+}
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_every_field_is_part_of_the_configuration(kind):
     config = kind().as_config()
-    assert [*config, *LATER.get(kind, [])] == [field.name for field in dataclasses.fields(kind)]
+    names = [field.name for field in dataclasses.fields(kind)]
+    assert list(config) == [name for name in names if name not in LATER.get(kind, ())]
     json.dumps(config)
+
+
+def test_losses_from_a_teacher_are_in_the_configuration_where_they_count():
+    config = recipes.ContrastiveTraining(margin_mse=0.5).as_config()
+    assert config["margin_mse"] == 0.5 and "teacher_kl" not in config
+    with pytest.raises(InputError, match="teacher_kl is below 0"):
+        recipes.ContrastiveTraining(teacher_kl=-1.0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.training import checkpoints, metric_writers
+from gr_jax.models import BiEncoder, BiEncoderConfig, BiEncoderModel
+from gr_jax.training import checkpoints, loop, metric_writers
 from gr_jax.training.batches import make_batches
 from gr_jax.training.loop import EarlyStopping, train
 from gr_jax.training.metric_writers import read_metrics
@@ -103,6 +104,28 @@ def test_a_finished_run_is_not_trained_again(tmp_path, whole):
 def test_a_finished_run_can_go_on(tmp_path):
     run(tmp_path, steps=6)
     assert same(run(tmp_path, steps=12), run(steps=12))
+
+
+def test_a_run_does_not_go_on_with_another_loss(tmp_path):
+    run(tmp_path, steps=3)
+    with pytest.raises(InputError, match=r"model\.dropout was 0\.2 and is 0\.1"):
+        run(tmp_path, steps=6, model=ToyModel(dropout=0.1))
+
+
+def test_checkpoints_from_before_models_were_in_them_are_read(tmp_path, monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(loop, "scalar_settings", lambda model: None)
+        run(tmp_path, steps=6)
+    assert same(run(tmp_path, steps=12), run(steps=12))
+
+
+def test_scalar_settings_are_those_of_the_model_and_its_parts():
+    model = BiEncoderModel(BiEncoder(BiEncoderConfig(temperature=0.3)), in_batch=False)
+    found = loop.scalar_settings(model)
+    assert json.loads(json.dumps(found)) == found
+    assert (found["in_batch"], found["margin_mse"], found["module.config.temperature"]) == (False, 0.0, 0.3)
+    assert found["module.config.encoder.dtype"] == "float32" and not any("parent" in name for name in found)
+    assert loop.scalar_settings(object()) == {}
 
 
 def test_training_goes_on_on_another_mesh(tmp_path, whole):
