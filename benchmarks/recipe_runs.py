@@ -109,10 +109,10 @@ class RecipeRun:
         """What the model's folder says of its training, once it is made."""
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
 
-    def core_minutes(self) -> float:
-        """Of its trainings, all cores together; after an interruption, of the time that they took."""
+    def core_minutes(self, stages: Sequence[str] = ("model", "query_model")) -> float:
+        """Of those of its stages that it has, all cores together; after an interruption, of the time that they took."""
         spent = 0.0
-        for stage in ("model", "query_model"):
+        for stage in stages:
             manifest = self.folder / stage / "manifest.json"
             if manifest.exists():
                 trained = json.loads(manifest.read_text(encoding="utf-8"))["meta"]
