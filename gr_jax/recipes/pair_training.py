@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import numpy as np
@@ -116,7 +116,14 @@ def make_batches(
     )
 
 
-def teachers_losses(training: ContrastiveTraining) -> dict[str, float]:
+class TeachersLosses(TypedDict):
+    """How much each loss from a teacher weighs."""
+
+    margin_mse: float
+    teacher_kl: float
+
+
+def teachers_losses(training: ContrastiveTraining) -> TeachersLosses:
     """How much the losses from a teacher weigh, as every model takes them."""
     return {"margin_mse": training.margin_mse, "teacher_kl": training.teacher_kl}
 
