@@ -13,8 +13,8 @@ and the sides take turns: one computes while the other waits. "times faster" is 
 turns.
 
 * Training speed: of whole training loops, from examples to updates; ours are tokens already, the peer reads texts, as
-  each does. Documents are cut to 128 tokens on both sides, and
-  among 64 of them there is nearly always one as long; queries are padded to 32 or 48 tokens here, to the longest there.
+  each does. Documents are cut to 128 tokens on both sides, and among 64 of them there is nearly always one as long;
+  queries are padded to 32 or 48 tokens here, to the longest there.
 * Encoding speed: texts to vectors, cut to 128 tokens; both sides sort by length.
 * BM25: analysis of queries and search, beside bm25s, which weighs the terms of both.
 * Quality, of one seed: full search of float32 vectors, documents of 256 tokens. Ours keeps the best of four looks

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.dense_quality import CORES, STANDARD
+from benchmarks.dense_quality import STANDARD
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax import storage
 from gr_jax.corpus import read_beir
@@ -35,11 +35,9 @@ def measure(split: str, system: str) -> Mapping[str, float]:
     RUN.make()
     values = json.loads((RUN.folder / "results" / "metrics.json").read_text(encoding="utf-8"))[split][system]
     if system != "BM25":
-        made = {stage: storage.read_folder(RUN.folder / stage, verify=False).meta for stage in STAGES}
-        # After an interruption, those of the time that it took.
-        spent = [meta.get("core_seconds", CORES * meta["seconds"]) / 60 for meta in made.values()]
-        values |= {**dict(zip(STAGES.values(), spent, strict=True)), "core-minutes": sum(spent)}
-        values["queries a document"] = made["generated"]["per_document"]
+        values |= {name: RUN.core_minutes([stage]) for stage, name in STAGES.items()}
+        values["core-minutes"] = RUN.core_minutes(list(STAGES))
+        values["queries a document"] = storage.read_folder(RUN.folder / "generated", verify=False).meta["per_document"]
     return values
 
 

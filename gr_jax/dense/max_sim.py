@@ -33,8 +33,6 @@ def max_sim(
     weights: Float[Array, "B Q"],
     documents: Float[Array, "N S d"],
     mask: Bool[Array, "N S"],
-    *,
-    queries_at_once: int | None = None,
 ) -> Float[Array, "B N"]:
     """score(q, d) = Σ_i w_i · max_j q_i · d_j, of every query with every document.
 
@@ -43,24 +41,10 @@ def max_sim(
       weights: of each; 0 for what is padding, 1 otherwise in ColBERT.
       documents: vectors of the documents' tokens.
       mask: which of them count. A document of which none does scores −10,000 for each unit of weight.
-      queries_at_once: score so many queries at a time, and so remember `[queries_at_once, Q, N, S]` products at a time
-        only, forwards as well as backwards; None scores all at once.
     """
-
-    def score(queries: Array, weights: Array) -> Array:
-        products = jnp.einsum("bqd,nsd->bqns", queries, documents, preferred_element_type=jnp.float32)
-        best = jnp.max(jnp.where(mask, products, MASKED), axis=-1)  # [B, Q, N]
-        return jnp.einsum("bqn,bq->bn", best, weights.astype(jnp.float32))
-
-    batch = queries.shape[0]
-    if queries_at_once is None or queries_at_once >= batch:
-        return score(queries, weights)
-    if batch % queries_at_once:
-        raise InputError(f"{batch} queries are no multiple of queries_at_once", "Choose a divisor.", value=batch)
-    # Every device keeps its own queries: part i takes queries i, i + parts, …
-    parts = jax.tree.map(lambda x: x.reshape(queries_at_once, -1, *x.shape[1:]).swapaxes(0, 1), (queries, weights))
-    scores = jax.lax.map(jax.checkpoint(lambda part: score(*part)), parts)  # [parts, queries_at_once, N]
-    return scores.swapaxes(0, 1).reshape(batch, -1)
+    products = jnp.einsum("bqd,nsd->bqns", queries, documents, preferred_element_type=jnp.float32)
+    best = jnp.max(jnp.where(mask, products, MASKED), axis=-1)  # [B, Q, N]
+    return jnp.einsum("bqn,bq->bn", best, weights.astype(jnp.float32))
 
 
 def max_sim_pairs(

@@ -60,7 +60,7 @@ def model_stage(
     ) -> Any:
         queries, texts = mining.load_pairs(place.inputs["pairs"])
         known = mining.load_negatives(place.inputs["negatives"], mined)
-        first = mining.first_table(place.inputs["negatives"], mined, queries, len(texts))
+        first = mining.first_table(known, mined, queries, len(texts))
         refresher = None
         if mined.refresh_every:
             refresher = Refresher(
@@ -112,17 +112,8 @@ def make_batches(
       training: settings.
       lengths: tokens read of a "query" and of a "document".
     """
-    return ContrastiveBatches(
-        queries,
-        texts,
-        batch_size=training.batch_size,
-        negatives=negatives,
-        num_negatives=training.negatives,
-        query_lengths=[*(length for length in _QUERY_LENGTHS if length < lengths["query"]), lengths["query"]],
-        document_lengths=lengths["document"],
-        rates=training.rates,
-        seed=training.seed,
-    )
+    buckets = [*(length for length in _QUERY_LENGTHS if length < lengths["query"]), lengths["query"]]
+    return pair_training.make_batches(queries, texts, negatives, training, buckets, lengths["document"])
 
 
 class Reencoded:

@@ -147,7 +147,12 @@ def model_stage(
             taught = training.taught(settings)
             result = pair_training.fit(
                 place,
-                CrossEncoderModel(module, softmax=crossing.softmax, pointwise=crossing.pointwise),
+                CrossEncoderModel(
+                    module,
+                    softmax=crossing.softmax,
+                    pointwise=crossing.pointwise,
+                    **pair_training.teachers_losses(training),
+                ),
                 params,
                 encoders=taught,
                 mined=mined,

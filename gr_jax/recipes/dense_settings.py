@@ -171,8 +171,8 @@ class ContrastiveTraining(Settings):
       document_length: tokens read of a document in training and on dev; 0 as many as the index reads. Time grows with
         it, and most of what a shorter one teaches holds for longer texts too.
       rates: share of each kind of query: "query" (of the train split), "pseudo".
-      margin_mse, teacher_kl: weights of the losses of these names, of bi-encoders, beside the contrastive one: what a
-        teacher gave each query's documents, in `Mining.file` as the only kind of negatives, is learnt too.
+      margin_mse, teacher_kl: weights of the losses of these names, beside the contrastive one: what a teacher gave each
+        query's documents, in `Mining.file` as the only kind of negatives, is learnt too.
       chunks: parts that a batch is computed in by gradient caching, with the same gradients; saves memory.
       held_out: share of the documents with training questions whose questions are kept back: retrieval of these is
         measured as dev_unseen, for a dev split may ask for documents alone that training asked for too.
@@ -236,8 +236,7 @@ class ContrastiveTraining(Settings):
                 value=dict(self.rates),
             )
         known = [f"{split}/{measure}" for split in DEV_SPLITS for measure in DEV_MEASURES]
-        if self.keep_best and self.keep_best not in known:
-            one_of("ContrastiveTraining.keep_best", self.keep_best, "", *known)
+        one_of("ContrastiveTraining.keep_best", self.keep_best, "", *known)
         if self.keep_best.startswith("dev_unseen") and not self.held_out:
             raise InputError(
                 "ContrastiveTraining.keep_best is of queries that are held out, and none are",

@@ -184,7 +184,7 @@ def model_stage(
                 evaluate = pair_training.evaluation(reencoded, dataset, judged, training, searched)
             result = pair_training.fit(
                 place,
-                LateInteractionModel(module, chunks=training.chunks),
+                LateInteractionModel(module, chunks=training.chunks, **pair_training.teachers_losses(training)),
                 encoder.params,
                 encoders=training.taught(settings),
                 mined=mined,

@@ -223,16 +223,16 @@ def mixed(found: Mapping[str, Negatives], mining: Mining) -> Negatives | None:
     return tables.mix(found, shares, mining.kept) if found else None
 
 
-def first_table(folder: pathlib.Path, mining: Mining, queries: TokenStore, num_documents: int) -> Negatives:
-    """What a training begins with: the kinds of a finished stage of negatives mixed, random ones where there are none.
+def first_table(known: Mapping[str, Negatives], mining: Mining, queries: TokenStore, num_documents: int) -> Negatives:
+    """What a training begins with: the kinds that are known mixed, random ones where there are none.
 
     Args:
-      folder: of the stage.
+      known: what `load_negatives` gives.
       mining: settings.
       queries: of the training.
       num_documents: of the corpus.
     """
-    table = mixed(load_negatives(folder, mining), mining)
+    table = mixed(known, mining)
     if table is not None:
         return table
     return tables.random_negatives(queries.targets, num_documents, mining.kept, seed=mining.seed)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from gr_jax.recipes.learning import DevEvaluation, Judgements, Retrainable, make
 from gr_jax.recipes.refreshing import Refresher
 from gr_jax.recipes.settings import PseudoQueries
 from gr_jax.recipes.stages import Workplace
-from gr_jax.training.contrastive_batches import ContrastiveBatches
+from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
 from gr_jax.training.loop import EarlyStopping, TrainResult, train
 from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.token_store import TokenStore
@@ -77,30 +77,60 @@ def fit(
     """
     queries, texts = mining.load_pairs(place.inputs["pairs"])
     texts = texts if documents is None else documents
-    table = mining.first_table(place.inputs["negatives"], mined, queries, len(texts))
-    batches = ContrastiveBatches(
-        queries,
-        texts,
-        batch_size=training.batch_size,
-        negatives=table,
-        num_negatives=training.negatives,
-        query_lengths=encoders.query_length,
-        document_lengths=encoders.document_length,
-        rates=training.rates,
-        seed=training.seed,
-    )
+    known = mining.load_negatives(place.inputs["negatives"], mined)
+    table = mining.first_table(known, mined, queries, len(texts))
+    batches = make_batches(queries, texts, table, training, encoders.query_length, encoders.document_length)
     chosen = multipliers if training.multipliers is None else training.multipliers
     return run(place, model, params, batches, training, chosen, evaluate)
 
 
+def make_batches(
+    queries: TokenStore,
+    texts: TokenStore,
+    negatives: NegativeSource,
+    training: ContrastiveTraining,
+    query_lengths: int | Sequence[int],
+    document_lengths: int,
+    *,
+    document_tokens: bool = True,
+) -> ContrastiveBatches:
+    """What is trained on.
+
+    Args:
+      queries, texts: training queries and documents as tokens.
+      negatives: of every training query.
+      training: settings.
+      query_lengths, document_lengths, document_tokens: see `ContrastiveBatches`.
+    """
+    return ContrastiveBatches(
+        queries,
+        texts,
+        batch_size=training.batch_size,
+        negatives=negatives,
+        num_negatives=training.negatives,
+        query_lengths=query_lengths,
+        document_lengths=document_lengths,
+        rates=training.rates,
+        seed=training.seed,
+        document_tokens=document_tokens,
+    )
+
+
+class TeachersLosses(TypedDict):
+    """How much each loss from a teacher weighs."""
+
+    margin_mse: float
+    teacher_kl: float
+
+
+def teachers_losses(training: ContrastiveTraining) -> TeachersLosses:
+    """How much the losses from a teacher weigh, as every model takes them."""
+    return {"margin_mse": training.margin_mse, "teacher_kl": training.teacher_kl}
+
+
 def bi_encoder_model(config: models.BiEncoderConfig, training: ContrastiveTraining) -> models.BiEncoderModel:
     """The model of a bi-encoder with the losses that the settings weigh."""
-    return models.BiEncoderModel(
-        models.BiEncoder(config),
-        chunks=training.chunks,
-        margin_mse=training.margin_mse,
-        teacher_kl=training.teacher_kl,
-    )
+    return models.BiEncoderModel(models.BiEncoder(config), chunks=training.chunks, **teachers_losses(training))
 
 
 def run(

@@ -21,7 +21,6 @@ from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
-from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.vector_batches import VectorBatches
 
 NAME = "query_model"
@@ -63,18 +62,11 @@ def query_stage(
         encoder = _separate(DenseEncoder.load(place.inputs["model"] / "encoder"))
         vectors = _of_documents(place)
         queries, texts = mining.load_pairs(place.inputs["pairs"])
-        table = mining.first_table(place.inputs["negatives"], mined, queries, len(texts))
-        batches = ContrastiveBatches(
-            queries,
-            texts,
-            batch_size=training.batch_size,
-            negatives=table,
-            num_negatives=training.negatives,
-            query_lengths=encoder.lengths["query"],
-            document_lengths=int(texts.inputs.lengths.max(initial=1)),
-            rates=training.rates,
-            seed=training.seed,
-            document_tokens=False,
+        known = mining.load_negatives(place.inputs["negatives"], mined)
+        table = mining.first_table(known, mined, queries, len(texts))
+        longest = int(texts.inputs.lengths.max(initial=1))
+        batches = pair_training.make_batches(
+            queries, texts, table, training, encoder.lengths["query"], longest, document_tokens=False
         )
         evaluate = None
         judged = pair_training.judged_queries(place, dataset, training)

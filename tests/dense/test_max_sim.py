@@ -61,11 +61,8 @@ def test_scores_are_those_of_the_loop():
     queries, weights = _queries(rng, 4)
     expected = _loop(queries, weights, documents)
     np.testing.assert_allclose(max_sim(queries, weights, padded, mask), expected, atol=1e-5)
-    np.testing.assert_allclose(max_sim(queries, weights, padded, mask, queries_at_once=2), expected, atol=1e-5)
     pairs = max_sim_pairs(queries[:3], weights[:3], padded, mask)
     np.testing.assert_allclose(pairs, np.diag(expected[:3]), atol=1e-5)
-    with pytest.raises(InputError, match="multiple"):
-        max_sim(queries, weights, padded, mask, queries_at_once=3)
 
 
 def test_gradients_go_to_the_best_vectors_alone():
