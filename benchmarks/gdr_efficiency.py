@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -62,7 +63,7 @@ def _dataset() -> Dataset:
 def memory(recipe: str) -> Mapping[str, float]:
     """Parameters, bytes and accuracy of one system."""
     run = _run(recipe)
-    retriever = index.load(run.folder / "index").retriever
+    retriever: Any = index.load(run.folder / "index").retriever
     held = sum(file.stat().st_size for file in (run.folder / "index" / "retriever").rglob("*") if file.is_file())
     parameters = sum(leaf.size for leaf in jax.tree.leaves(retriever.params))
     dataset = _dataset()
@@ -105,10 +106,10 @@ def _cluster_of(run: RecipeRun) -> np.ndarray:
 def speed(batch: int) -> Mapping[str, float]:
     """Both systems in turns."""
     harness.two_threads("gdr_efficiency")
-    systems = {name: index.load(_run(name).folder / "index").retriever for name in ("gdr", "nci")}
+    systems: dict[str, Any] = {name: index.load(_run(name).folder / "index").retriever for name in ("gdr", "nci")}
     found = {name: _recalls(one) for name, one in systems.items()}
     wanted = min(max(recalls.values()) for recalls in found.values()) - NEAR
-    values = {}
+    values: dict[str, float] = {}
     for name, one in systems.items():
         one.beams = min(beams for beams, recall in found[name].items() if recall >= wanted)
         values |= {f"{name} beams": one.beams, f"{name} R@100 on dev": found[name][one.beams]}

@@ -91,7 +91,7 @@ def reached(system: System, split: str) -> Values:
 def gaps(system: System, other: System, split: str) -> Values:
     """What one system is above another, and p."""
     own, theirs = system.evaluate(split), other.evaluate(split)
-    values = {}
+    values: dict[str, float] = {}
     for measure in MEASURES:
         found = compare(own, theirs, measure)
         values |= {ABOVE[measure]: found.difference, f"p of {measure}": found.p_t}

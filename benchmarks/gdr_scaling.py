@@ -53,7 +53,7 @@ def measure(recipe: str, size: str, how: str) -> Mapping[str, float]:
 def gap(size: str, how: str) -> Mapping[str, float]:
     """GDR above NCI, and p."""
     gdr, nci = (System((run(recipe, size, how),), name).evaluate("test") for recipe, name in SYSTEMS.items())
-    values = {}
+    values: dict[str, float] = {}
     for measured in MEASURES:
         found = compare(gdr, nci, measured)
         values |= {f"{measured} above": found.difference, f"p of {measured}": found.p_t}

@@ -126,7 +126,7 @@ class RecipeRun:
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
 
     def core_minutes(self, stages: Sequence[str] = ("model", "query_model", "joint_model")) -> float:
-        """Of those of its stages that it has and its encoder, all cores together; after an interruption, of the time."""
+        """Of its stages and its encoder's, all cores together; after an interruption, of the time that they took."""
         spent = 0.0
         for stage in stages:
             manifest = self.folder / stage / "manifest.json"

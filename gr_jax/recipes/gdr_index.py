@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import gin
 import numpy as np
@@ -18,7 +18,7 @@ from gr_jax.recipes.dense_settings import Encoders
 from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import gdr_choice, index
-from gr_jax.retrievers.base import Ranking, ranking_to_run
+from gr_jax.retrievers.base import Ranking, Retriever, ranking_to_run
 from gr_jax.retrievers.gdr import GDRRetriever
 from gr_jax.retrievers.vectors_alone import VectorsAlone
 
@@ -111,8 +111,8 @@ def results_stage(
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
         searcher = index.load(place.inputs["index"])
-        retriever = searcher.retriever
-        systems = {
+        retriever = cast(GDRRetriever, searcher.retriever)
+        systems: dict[str, Retriever] = {
             "BM25": mining.load_bm25(place.inputs["bm25"], dataset),
             VECTORS_ALONE.format(name): VectorsAlone(retriever),
             name: retriever,

@@ -281,7 +281,7 @@ class GDRRetriever:
         """
         clusters = np.asarray(decoded.clusters[row, : self.chosen if chosen is None else chosen])
         first = documents if self._owner is None else np.searchsorted(self._owner, documents)
-        return self.searcher.contains(first, clusters).any(axis=0)
+        return np.any(self.searcher.contains(first, clusters), axis=0)
 
     def with_all_clusters(self, decoded: Decoded) -> Decoded:
         """The same with every cluster: behind those of the beam the others, which weigh nothing. A search of it scores

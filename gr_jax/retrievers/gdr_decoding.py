@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints import Trie
@@ -26,10 +27,10 @@ class Decoded(NamedTuple):
       weights: float32[batch, beam], their softmax over the beam; 0 where there is none.
     """
 
-    vectors: Float[Array, "batch d"]
-    clusters: Int[Array, "batch beam"]
-    log_scores: Float[Array, "batch beam"]
-    weights: Float[Array, "batch beam"]
+    vectors: Float[Array, "batch d"] | Float[np.ndarray, "batch d"]
+    clusters: Int[Array, "batch beam"] | Int[np.ndarray, "batch beam"]
+    log_scores: Float[Array, "batch beam"] | Float[np.ndarray, "batch beam"]
+    weights: Float[Array, "batch beam"] | Float[np.ndarray, "batch beam"]
 
 
 class Settings(NamedTuple):
