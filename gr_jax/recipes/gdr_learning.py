@@ -254,16 +254,13 @@ class _Task:
     def _batches(self, refresher: Refresher | None, *, tokens: bool) -> ContrastiveBatches:
         source: NegativeSource = self.first if refresher is None else refresher.negatives
         longest = self.training.taught(self.encoders)
-        return ContrastiveBatches(
+        return pair_training.make_batches(
             self.queries,
             self.texts,
-            batch_size=self.training.batch_size,
-            negatives=source,
-            num_negatives=self.training.negatives,
-            query_lengths=longest.query_length,
-            document_lengths=longest.document_length,
-            rates=self.training.rates,
-            seed=self.training.seed,
+            source,
+            self.training,
+            longest.query_length,
+            longest.document_length,
             document_tokens=tokens,
         )
 
