@@ -7,7 +7,7 @@
 #
 # An environment is installed once, and again when setup.py or requirements/ change. Each can be elsewhere:
 #   make test VENV=/path/to/environment            INSTALL=no  takes it as it is
-#   make quickstart PYTHON=python3.12 QUICKSTART_FLAGS='--gin.Training.steps=100'
+#   make quickstart PYTHON=python3.12 QUICKSTART_FLAGS='--gin.ContrastiveTraining.steps=100'
 
 PYTHON ?= python3
 VENV ?= .venv

@@ -229,12 +229,9 @@ BEAMS = (8, 32, 64)
 def _sensitivity_rows() -> list[harness.Row]:
     (run,) = small("gdr", seeds=(0,))
     table = []
-    # Narrow above and wide below, as 800 are.
     for budget in BUDGETS:
-        flags = (f"Clusters.budget={budget}", f"Clusters.branching=[{max(4, budget // 40)}, 40]")
-        table.append(
-            _row(f"{budget} clusters", System(small("gdr", f"budget{budget}", *flags, seeds=(0,)), "GDR"), "test")
-        )
+        other = System(small("gdr", f"budget{budget}", f"Clusters.budget={budget}", seeds=(0,)), "GDR")
+        table.append(_row(f"{budget} clusters", other, "test"))
     for alpha in ALPHAS:
         other = System(small("gdr", f"alpha{alpha}", f"Matching.alpha={alpha}", seeds=(0,)), "GDR")
         table.append(_row(f"alpha {alpha:g}", other, "test"))

@@ -27,7 +27,6 @@ _ALIKE = (
     "document_encoder/ContrastiveTraining.steps=0",
     "Encoders.document_length=64",
     "Clusters.budget=1000",
-    "Clusters.branching=[25, 40]",
 )
 
 

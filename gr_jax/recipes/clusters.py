@@ -41,8 +41,8 @@ class Clusters(Settings):
         are named by paths in a tree over their means.
       budget: how many clusters, whatever the size of the corpus: what the model has to remember. With fewer documents
         than that each is a cluster.
-      branching: children of a node of the tree, or of the nodes of each level; None: what gives so many leaves in the
-        fewest levels of at most 32. Narrow above and wide below the leaves are better clusters.
+      branching: children of a node of the tree, or of the nodes of each level; None: what gives so many leaves, narrow
+        above and wide below, where the leaves are better clusters than in a tree of one width.
       most_docids: clusters of a document at most. Beyond its own it is in those whose mean is nearly as near.
       margin: nearly: at most 1 + margin times as far as the mean of its own.
       tokens: "node" (every node of the tree has a token of its own) or "position" (a token per level and child number).
@@ -51,7 +51,7 @@ class Clusters(Settings):
     """
 
     algorithm: str = "hierarchical"
-    budget: int = 1000
+    budget: int = 800
     branching: int | Sequence[int] | None = None
     most_docids: int = 1
     margin: float = 0.1
@@ -84,20 +84,20 @@ class Clusters(Settings):
     @property
     def widths(self) -> int | Sequence[int]:
         """The branching that is used."""
-        if self.branching is not None:
-            return self.branching
-        levels = 1
-        while WIDEST**levels < self.budget:
-            levels += 1
-        return _root(self.budget, levels)
+        return level_widths(self.budget) if self.branching is None else self.branching
 
 
-def _root(number: int, levels: int) -> int:
-    """The least width of so many levels that have `number` leaves, and at least 2."""
-    width = max(2, math.floor(number ** (1 / levels)) - 1)
-    while width**levels < number:
-        width += 1
-    return width
+def level_widths(leaves: int) -> list[int]:
+    """Widths of the levels of a tree with at least so many leaves: narrow above, wide below.
+
+    Args:
+      leaves: 2 or more.
+    """
+    levels = 1
+    while WIDEST**levels < leaves:
+        levels += 1
+    above = max(2, math.floor(leaves ** (1 / levels) / math.sqrt(2)))
+    return [above] * (levels - 1) + [max(2, math.ceil(leaves / above ** (levels - 1)))]
 
 
 def make_clusters(vectors: Float[np.ndarray, "n d"], settings: Clusters, *, progress: bool = False) -> Docids:

@@ -10,7 +10,7 @@ import gin
 
 from gr_jax.errors import InputError
 from gr_jax.recipes import clusters as clusters_lib
-from gr_jax.recipes import document_encoder, documents, gdr_index, gdr_learning, mining, pair_training
+from gr_jax.recipes import document_encoder, documents, gdr_defaults, gdr_index, gdr_learning, mining, pair_training
 from gr_jax.recipes.clusters import Clusters
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
@@ -122,9 +122,9 @@ def gdr(
     """Trains a document encoder, clusters the documents by it, trains a network to write a query's clusters and to
     match inside them, and builds and measures the index.
 
-    In the gin files the document encoder's own training is bound in the scope `document_encoder`
-    (`document_encoder/ContrastiveTraining.steps`), the second stage's in the scope `joint`; what is not bound there is
-    as without a scope, which is GDR's first stage.
+    What is not said is as in `gdr_defaults`. In the gin files the document encoder's own training is bound in the scope
+    `document_encoder` (`document_encoder/ContrastiveTraining.steps`), the second stage's in the scope `joint`; what is
+    not bound there is as without a scope, which is GDR's first stage.
 
     Args:
       source: a BEIR folder's path, or a `Source`.
@@ -152,18 +152,18 @@ def gdr(
       InputError: bad documents or settings, named with what would be right.
     """
     told = GDRSettings(
-        encoders=encoders or Encoders(),
-        encoder_training=encoder_training or ContrastiveTraining(),
+        encoders=encoders or gdr_defaults.ENCODERS,
+        encoder_training=encoder_training or gdr_defaults.ENCODER_TRAINING,
         encoder_mined=encoder_mined or Mining(),
         trained=os.fspath(trained),
-        pseudo_queries=pseudo_queries or PseudoQueries(),
+        pseudo_queries=pseudo_queries or gdr_defaults.PSEUDO_QUERIES,
         lexical=lexical or Lexical(),
         clusters=clusters or Clusters(),
         network=network or Network(),
         matching=matching or Matching(),
-        mined=mined or Mining(shares={"cluster": 1.0, "random": 0.0}),
-        training=training or ContrastiveTraining(),
-        joint=joint or ContrastiveTraining(steps=0),
+        mined=mined or gdr_defaults.MINED,
+        training=training or gdr_defaults.TRAINING,
+        joint=joint or gdr_defaults.JOINT,
         search=search or ClusterSearch(),
         most_sentences=most_sentences,
     )

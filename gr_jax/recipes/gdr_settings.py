@@ -66,13 +66,13 @@ class ClusterSearch(Settings):
       max_query_length: tokens read of a query.
     """
 
-    beams: int = 100
+    beams: int = 128
     normalize: str = "level"
     length_penalty: float = 0.0
     betas: Sequence[float] = gdr_choice.BETAS
     chosen: Sequence[int] = gdr_choice.CHOSEN
     measure: str = "RR@10"
-    most_share: float = 1.0
+    most_share: float = 0.15
     codes: str = ""
     backend: str = "auto"
     max_query_length: int = 64

@@ -11,7 +11,7 @@ import numpy as np
 
 from gr_jax import docids as docids_lib
 from gr_jax.errors import InputError
-from gr_jax.recipes import document_encoder, documents, examples, learning, results
+from gr_jax.recipes import document_encoder, documents, examples, gdr_defaults, learning, results
 from gr_jax.recipes.clusters import Clusters
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.running import run_stages
@@ -138,12 +138,12 @@ def nci(
         lambda found: nci_stages(
             found,
             name=name,
-            encoders=encoders or Encoders(),
-            encoder_training=encoder_training or ContrastiveTraining(),
+            encoders=encoders or gdr_defaults.ENCODERS,
+            encoder_training=encoder_training or gdr_defaults.ENCODER_TRAINING,
             encoder_mined=encoder_mined or Mining(),
             trained=os.fspath(trained),
             start=start,
-            pseudo_queries=pseudo_queries or PseudoQueries(),
+            pseudo_queries=pseudo_queries or gdr_defaults.PSEUDO_QUERIES,
             lexical=lexical or Lexical(),
             clusters=clusters or Clusters(),
             network=network or Network(),

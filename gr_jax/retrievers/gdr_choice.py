@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gr_jax.corpus import Corpus, Queries
     from gr_jax.retrievers.gdr import GDRRetriever
 
-BETAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-CHOSEN = (1, 2, 5, 10, 20, 50, 100)
+BETAS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
+CHOSEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120)
 MEASURES = ("Success@1", "RR@10", "R@100")
 
 

@@ -1,19 +1,19 @@
 """The notebook runs from its first cell to its last, and does what `make quickstart` does."""
 
-import os
 import pathlib
 
 import pytest
 
 from tests.end_to_end.test_packaging import CHECKOUT
+from tests.recipes import gin_settings
 
 NOTEBOOK = CHECKOUT / "notebooks" / "quickstart.ipynb"
 # What makes it short, and nothing else: fewer documents, fewer steps, a smaller search.
 SHORTER = {
     "recipes.PythonDocs()": 'recipes.PythonDocs(packages=("statistics", "heapq", "bisect"))',
-    "steps=150": "steps=4",
-    "warmup_steps=30": "warmup_steps=2",
-    "evaluate_every=75": "evaluate_every=2, dev_queries=20",
+    "steps=60": "steps=4, warmup_steps=2",
+    "evaluate_every=30": "evaluate_every=2",
+    "dev_queries=200": "dev_queries=20",
     "most_sentences=4": "most_sentences=1",
 }
 
@@ -54,32 +54,11 @@ def test_it_runs(tmp_path, monkeypatch):
 
 def test_it_does_what_make_quickstart_does():
     """The settings that stand in the notebook are those of the gin file: a Colab has no checkout to read them from."""
-    import gin
-
-    from gr_jax import recipes
-
     cell = next(source for source in _code(nbformat.read(NOTEBOOK, as_version=4)) if "SETTINGS = " in source)
     names: dict = {}
     exec(cell, names)
-    gin.clear_config()
-    before = os.getcwd()
-    os.chdir(CHECKOUT)
-    try:
-        import launch.recipe  # noqa: F401  it defines what gin files of recipes may name
-
-        gin.parse_config_file("gin_configs/recipes/quickstart.gin")
-        expected = {
-            "vectors": recipes.Vectors(),
-            "identifiers": recipes.Identifiers(),
-            "network": recipes.Network(),
-            "training": recipes.Training(),
-            "decoding": recipes.Decoding(),
-        }
-    finally:
-        os.chdir(before)
-        gin.clear_config()
-    defaults = {name: type(value)() for name, value in expected.items()}
-    assert {**defaults, **names["SETTINGS"]} == expected
+    said = {**gin_settings.DEFAULTS, **names["SETTINGS"]}
+    assert gin_settings.comparable(said) == gin_settings.told("gin_configs/recipes/quickstart.gin")
 
 
 def test_it_is_committed_without_outputs_and_with_one_install_cell():

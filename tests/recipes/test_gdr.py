@@ -17,6 +17,7 @@ from gr_jax.recipes import clusters as clusters_lib
 from gr_jax.recipes import documents
 from gr_jax.retrievers import GDRRetriever
 from gr_jax.training.negatives import Negatives
+from tests.recipes import gin_settings
 from tests.recipes.conftest import network
 from tests.recipes.test_dsi import Said
 
@@ -47,7 +48,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "mined": recipes.Mining(shares={"cluster": 0.5, "model": 0.5, "random": 0.0}, kept=4),
         "training": training(),
         "joint": training(steps=2, keep_best="", evaluate_every=0, dev_queries=0),
-        "search": recipes.ClusterSearch(beams=6, betas=(0.0, 0.1), chosen=(1, 3, 6)),
+        "search": recipes.ClusterSearch(beams=6, betas=(0.0, 0.1), chosen=(1, 3, 6), most_share=1.0),
         "most_sentences": 2,
         "say": lambda line: None,
     }
@@ -203,3 +204,8 @@ def test_nci_writes_the_clusters_of_gdr_and_a_place_in_them(finished):
     assert searcher.retrieve(["where is the red cat"], 5).doc_index.min() >= 0
     with pytest.raises(InputError, match="hierarchical"):
         recipes.nci(finished.source, model_dir, clusters=recipes.Clusters(algorithm="kmeans"))
+
+
+def test_the_gin_file_says_what_is_done_where_nobody_says_otherwise():
+    told = gin_settings.told("gin_configs/systems/gdr.gin")
+    assert told == gin_settings.comparable(gin_settings.DEFAULTS)
