@@ -57,8 +57,15 @@ def assert_same(one, other, row):
     np.testing.assert_allclose(one.scores[row], other.scores[0], atol=1e-5)
 
 
-@pytest.mark.parametrize(("normalize", "unroll"), [("vocabulary", None), ("constraint", 1)])
-@pytest.mark.parametrize("max_len", [MAX_LEN, 2])  # 2: nothing fits into the first trie, and free text is cut
+@pytest.mark.parametrize(
+    ("normalize", "unroll", "max_len"),
+    [
+        ("vocabulary", None, MAX_LEN),
+        ("constraint", 1, 2),  # 2: nothing fits into the first trie, and free text is cut
+        pytest.param("vocabulary", None, 2, marks=pytest.mark.slow),
+        pytest.param("constraint", 1, MAX_LEN, marks=pytest.mark.slow),
+    ],
+)
 def test_each_query_gets_what_its_constraint_alone_gives(mixed, normalize, unroll, max_len):
     decoder = TableDecoder.random(0, VOCAB, max_len)
     queries = np.random.default_rng(0).normal(size=(BATCH, D))

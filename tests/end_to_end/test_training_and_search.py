@@ -15,6 +15,7 @@ def system(tmp_path_factory):
     return small_system.build(tmp_path_factory.mktemp("system"))
 
 
+@pytest.mark.slow  # the recipe learns as much by heart in tests/recipes
 def test_64_documents_are_learnt_by_heart(system):
     """The overfitting check: every training query finds its document first."""
     one = training.make_mesh(1, 1, devices=jax.devices()[:1])
@@ -30,7 +31,7 @@ def test_64_documents_are_learnt_by_heart(system):
 def on_meshes(system, tmp_path_factory):
     """Losses of every step, and answers, for each way to lay eight devices out."""
     results = {}
-    for shape in [(8, 1), (4, 2), (2, 4)]:
+    for shape in [(8, 1), (2, 4)]:
         folder = tmp_path_factory.mktemp("mesh")
         trained = training.train(
             system.model,
@@ -48,10 +49,9 @@ def on_meshes(system, tmp_path_factory):
     return results
 
 
-@pytest.mark.parametrize("shape", [(4, 2), (2, 4)])
-def test_eight_devices_give_the_same_losses_and_answers_however_they_are_laid_out(on_meshes, shape):
+def test_eight_devices_give_the_same_losses_and_answers_however_they_are_laid_out(on_meshes):
     losses, ranking = on_meshes[8, 1]
-    other_losses, other_ranking = on_meshes[shape]
+    other_losses, other_ranking = on_meshes[2, 4]
     assert len(losses) == 5 and losses[-1] < losses[0]
     np.testing.assert_allclose(other_losses, losses, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(other_ranking.score, ranking.score, atol=1e-3)

@@ -27,7 +27,9 @@ def losses(model, optimizer, mesh, *, steps=5, microbatches=1, rows=16, shard_ov
 
 
 @pytest.mark.parametrize(
-    "optimizer", [adamw(Schedule(3e-2, warmup_steps=2)), adafactor(Schedule(3e-2))], ids=lambda o: o.kind
+    "optimizer",
+    [adamw(Schedule(3e-2, warmup_steps=2)), pytest.param(adafactor(Schedule(3e-2)), marks=pytest.mark.slow)],
+    ids=lambda o: o.kind,
 )
 def test_every_mesh_has_the_same_losses_with_dropout(optimizer):
     model = ToyModel(dropout=0.3)
@@ -53,7 +55,7 @@ def test_every_mesh_has_the_same_losses_with_the_real_network():
     )  # fmt: skip
     model = EncoderDecoderModel(EncoderDecoder(config))
     reference, _ = losses(model, adamw(1e-2), (1, 1), steps=3)
-    for mesh in MESHES[1:]:
+    for mesh in [(8, 1), (2, 4)]:
         np.testing.assert_allclose(losses(model, adamw(1e-2), mesh, steps=3)[0], reference, atol=1e-5)
 
 
