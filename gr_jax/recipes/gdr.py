@@ -10,7 +10,16 @@ import gin
 
 from gr_jax.errors import InputError
 from gr_jax.recipes import clusters as clusters_lib
-from gr_jax.recipes import document_encoder, documents, gdr_defaults, gdr_index, gdr_learning, mining, pair_training
+from gr_jax.recipes import (
+    document_encoder,
+    documents,
+    examples,
+    gdr_defaults,
+    gdr_index,
+    gdr_learning,
+    mining,
+    pair_training,
+)
 from gr_jax.recipes.clusters import Clusters
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
@@ -63,20 +72,22 @@ def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
     )
     clusters = clusters_lib.clusters_stage(encoded.vectors, told.clusters)
     taught = training.taught(encoders)
-    pairs = mining.examples_stage(corpus, encoded.pseudo_queries, encoded.vocabulary, taught, training)
+    reading = query_vocabulary(encoded, told)
+    pairs = mining.examples_stage(corpus, encoded.pseudo_queries, encoded.vocabulary, taught, training, reading)
     wrong = mining.negatives_stage(
         corpus, encoded.pseudo_queries, encoded.vocabulary, pairs, encoded.bm25,
         clusters if "cluster" in told.mined.shares else None, taught, told.mined, training, encoder=encoded.encoder,
     )  # fmt: skip
     shared = (told.matching, told.mined)
     model = gdr_learning.model_stage(
-        encoded, clusters, pairs, wrong, encoders, told.network, *shared, training, told.search
+        encoded, reading, clusters, pairs, wrong, encoders, told.network, *shared, training, told.search
     )
     last, encoder, vectors, extra = model, encoded.encoder, encoded.vectors, list[Stage]()
     if told.joint.steps:
         last = encoder = gdr_learning.model_stage(
-            encoded, clusters, pairs, wrong, encoders, told.network, *shared, told.joint, told.search, before=model
-        )
+            encoded, reading, clusters, pairs, wrong, encoders, told.network, *shared, told.joint, told.search,
+            before=model,
+        )  # fmt: skip
         vectors = dataclasses.replace(document_encoder.vectors_stage(corpus, last, whole), name="joint_vectors")
         extra = [last, vectors]
     if told.most_sentences:
@@ -84,15 +95,23 @@ def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
         vectors = dataclasses.replace(document_encoder.vectors_stage(corpus, encoder, parts), name="passage_vectors")
         extra.append(vectors)
     built = gdr_index.index_stage(
-        corpus, encoded.vocabulary, clusters, last, encoder, vectors, encoders, told.matching, told.search,
+        corpus, reading, clusters, last, encoder, vectors, encoders, told.matching, told.search,
         told.most_sentences,
     )  # fmt: skip
     provenance = pair_training.provenance(told.pseudo_queries, told.mined, training)
     provenance["seeds"] = sorted({*provenance["seeds"], told.clusters.seed})
     judged = gdr_index.results_stage(name, corpus, encoded.bm25, clusters, last, built, provenance=provenance)
     learning = [pairs, wrong] if training.steps or told.joint.steps else []
-    stages = [*encoded.stages, clusters, *learning, model, *extra, built, judged]
+    stages = [*encoded.stages, clusters, reading, *learning, model, *extra, built, judged]
     return list({stage.key: stage for stage in stages}.values())  # what both trainings read is made once
+
+
+def query_vocabulary(encoded: document_encoder.EncodedDocuments, told: GDRSettings) -> Stage:
+    """The vocabulary that queries are read in: the document encoder's, or another, where the network has its own."""
+    own = examples.vocabulary_stage(encoded.corpus, told.network)
+    if told.matching.start == "document_encoder" or own.key == encoded.vocabulary.key:
+        return encoded.vocabulary
+    return dataclasses.replace(own, name="query_vocabulary")
 
 
 @gin.configurable(module="gr_jax.recipes")

@@ -28,7 +28,7 @@ VECTORS_ALONE = "{}, vectors alone"
 
 def index_stage(
     corpus: Stage,
-    vocabulary: Stage,
+    reading: Stage,
     clusters: Stage,
     model: Stage,
     encoder: Stage,
@@ -42,6 +42,7 @@ def index_stage(
     that were measured in `choice.json`; without a dev split they are the first weight and the last number given.
 
     Args:
+      reading: the vocabulary of queries.
       model: has the network.
       encoder: of documents.
       vectors: of documents, or of the passages that are searched.
@@ -53,7 +54,7 @@ def index_stage(
         retriever = gdr_learning.make_retriever(
             module,
             params,
-            examples.load_vocabulary(place.inputs["vocabulary"]),
+            examples.load_vocabulary(place.inputs[reading.name]),
             clusters_lib.load_clusters(place.inputs["clusters"]),
             documents.load_vectors(place.inputs[vectors.name]),
             documents.load_owner(place.inputs[vectors.name]) if most_sentences else None,
@@ -77,7 +78,7 @@ def index_stage(
         "matching": {"similarity": matching.similarity},
         "pooling": encoders.pooling,
     }
-    return Stage("index", config, (corpus, vocabulary, clusters, model, encoder, vectors), make)
+    return Stage("index", config, (corpus, reading, clusters, model, encoder, vectors), make)
 
 
 def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSearch) -> gdr_choice.Choice:

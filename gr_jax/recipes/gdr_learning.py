@@ -13,6 +13,7 @@ from gr_jax import corpus as corpus_lib
 from gr_jax import docids, models
 from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids
+from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.gdr import DOCUMENT, GDRModel
 from gr_jax.recipes import clusters as clusters_lib
@@ -36,6 +37,7 @@ DOCUMENT_MULTIPLIERS = {f"{DOCUMENT}/token_embedder": 0.0, DOCUMENT: 0.05}
 
 def model_stage(
     encoded: document_encoder.EncodedDocuments,
+    reading: Stage,
     clusters: Stage,
     pairs: Stage,
     negatives: Stage,
@@ -51,6 +53,7 @@ def model_stage(
 
     Args:
       encoded: documents and their encoder.
+      reading: the vocabulary of queries.
       clusters, pairs, negatives: their stages.
       encoders, network, matching, mined, training, search: settings.
       before: None: document vectors stay as they are. The stage that this gave: goes on from there, and the document
@@ -60,7 +63,7 @@ def model_stage(
     def make(place: Workplace) -> None:
         earlier, started = seconds_of_earlier_starts(place.work), time.monotonic()
         cids = clusters_lib.load_clusters(place.inputs["clusters"])
-        words = examples.load_vocabulary(place.inputs["vocabulary"])
+        words = examples.load_vocabulary(place.inputs[reading.name])
         encoder = document_encoder.load_encoder(place.inputs[document_encoder.NAME])
         vectors = documents.load_vectors(place.inputs["vectors"])
         multipliers: Mapping[str, float] = {}
@@ -72,6 +75,13 @@ def model_stage(
             if matching.start == "document_encoder":
                 start = networks.query_tower(encoder, network.dropout)
             module, pretrained = networks.make_network(network, words.size, cids, start)
+            if module.encoder_config.emb_dim != vectors.shape[1]:
+                raise InputError(
+                    f"the network reads queries into {module.encoder_config.emb_dim} dimensions, and documents have "
+                    f"vectors of {vectors.shape[1]}",
+                    "Choose Network.encoder and Encoders.encoder of one width.",
+                    value=(network.encoder, encoders.encoder),
+                )
             params = networks.initial_parameters(
                 module, network, pretrained, cids, np.asarray(vectors), training.seed, unit=True
             )
@@ -91,7 +101,7 @@ def model_stage(
             encoder.save(place.folder / "encoder")
         pair_training.finish(place, earlier, started)
 
-    inputs: Sequence[Stage] = (encoded.corpus, encoded.vocabulary, encoded.encoder, encoded.vectors, clusters)
+    inputs: Sequence[Stage] = (encoded.corpus, reading, encoded.encoder, encoded.vectors, clusters)
     config: dict[str, Any] = {
         "network": network.as_config() | documents.encoder_config(network.encoder),
         "matching": matching.as_config(),

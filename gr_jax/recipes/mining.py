@@ -81,9 +81,22 @@ def training_queries(dataset: Dataset, made: MadeQueries, held_out: float, seed:
 
 
 def examples_stage(
-    corpus: Stage, made_queries: Stage, vocabulary: Stage, settings: Encoders, training: ContrastiveTraining
+    corpus: Stage,
+    made_queries: Stage,
+    vocabulary: Stage,
+    settings: Encoders,
+    training: ContrastiveTraining,
+    query_vocabulary: Stage | None = None,
 ) -> Stage:
-    """Tokens of the training queries, with the positions of their documents, and of all documents; who is held out."""
+    """Tokens of the training queries, with the positions of their documents, and of all documents; who is held out.
+
+    Args:
+      corpus, made_queries: their stages.
+      vocabulary: of what is read; of documents alone where queries have one of their own.
+      settings, training: settings.
+      query_vocabulary: of queries.
+    """
+    asking = vocabulary if query_vocabulary is None else query_vocabulary
 
     def make(place: Workplace) -> None:
         dataset, asked = load_asked(place, training)
@@ -97,7 +110,8 @@ def examples_stage(
             Pair(settings.document_prefix + one, [index], "document")
             for index, one in enumerate(dataset.document_texts())
         )
-        store = write_token_store(place.folder / "queries", questions, PairFeatures(words, settings.query_length))
+        asked_words = examples.load_vocabulary(place.inputs[asking.name])
+        store = write_token_store(place.folder / "queries", questions, PairFeatures(asked_words, settings.query_length))
         write_token_store(place.folder / "documents", texts, PairFeatures(words, settings.document_length))
         storage.write_json(place.folder / "held_out.json", list(asked.held_out))
         place.meta.update({"examples": store.counts(), "held_out": len(asked.held_out)})
@@ -108,7 +122,8 @@ def examples_stage(
         "held_out": training.held_out,
         "seed": training.seed if training.held_out else None,
     }
-    return Stage("pairs", config, (corpus, made_queries, vocabulary), make, shared=True)
+    inputs = list({stage.key: stage for stage in (corpus, made_queries, vocabulary, asking)}.values())
+    return Stage("pairs", config, tuple(inputs), make, shared=True)
 
 
 def load_pairs(folder: pathlib.Path) -> tuple[TokenStore, TokenStore]:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import gin
@@ -10,6 +11,8 @@ import gin
 from gr_jax import recipes
 from gr_jax.recipes import gdr_defaults
 
+# What some of the files require.
+MACROS = [f'{name} = "anywhere"' for name in ("CORPUS", "MODEL_DIR", "T5", "BERT")]
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULTS = {
     "encoders": gdr_defaults.ENCODERS,
@@ -27,7 +30,7 @@ DEFAULTS = {
 }
 
 
-def told(file: str) -> dict[str, Any]:
+def told(file: str, recipe: Callable = recipes.gdr) -> dict[str, Any]:
     """Settings by argument, in a form that can be compared; without what lies where."""
     import launch.recipe  # noqa: F401  it defines what gin files of recipes may name
 
@@ -35,8 +38,8 @@ def told(file: str) -> dict[str, Any]:
     before = os.getcwd()
     os.chdir(CHECKOUT)
     try:
-        gin.parse_config_files_and_bindings([file], ['MODEL_DIR = "anywhere"'])
-        found = gin.get_bindings(recipes.gdr, resolve_references=True)
+        gin.parse_config_files_and_bindings([file], MACROS)
+        found = gin.get_bindings(recipe, resolve_references=True)
     finally:
         os.chdir(before)
         gin.clear_config()

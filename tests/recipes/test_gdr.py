@@ -209,3 +209,11 @@ def test_nci_writes_the_clusters_of_gdr_and_a_place_in_them(finished):
 def test_the_gin_file_says_what_is_done_where_nobody_says_otherwise():
     told = gin_settings.told("gin_configs/systems/gdr.gin")
     assert told == gin_settings.comparable(gin_settings.DEFAULTS)
+
+
+@pytest.mark.parametrize("name", ["gdr", "gdr_passages", "gdr_as_published", "nci", "quickstart"])
+def test_gin_files_name_what_there_is(name):
+    told = gin_settings.told(f"gin_configs/recipes/{name}.gin", recipes.nci if name == "nci" else recipes.gdr)
+    assert told["encoders"]["shared"] and told["encoder_training"]["steps"] == {
+        "quickstart": 0, "gdr_as_published": 20000,
+    }.get(name, 300)  # fmt: skip
