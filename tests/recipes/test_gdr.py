@@ -16,7 +16,9 @@ from gr_jax.models import network_folder
 from gr_jax.recipes import clusters as clusters_lib
 from gr_jax.recipes import documents
 from gr_jax.retrievers import GDRRetriever
+from gr_jax.text import ByteVocabulary
 from gr_jax.training.negatives import Negatives
+from gr_jax.training.token_store import TokenStore
 from tests.recipes import gin_settings
 from tests.recipes.conftest import network
 from tests.recipes.test_dsi import Said
@@ -204,6 +206,27 @@ def test_nci_writes_the_clusters_of_gdr_and_a_place_in_them(finished):
     assert searcher.retrieve(["where is the red cat"], 5).doc_index.min() >= 0
     with pytest.raises(InputError, match="hierarchical"):
         recipes.nci(finished.source, model_dir, clusters=recipes.Clusters(algorithm="kmeans"))
+
+
+def test_queries_are_read_in_a_vocabulary_of_their_own(finished):
+    """T5 reads queries, BERT documents; here one reads pieces, the other bytes."""
+    model_dir = finished.model_dir.with_name("two_vocabularies")
+    own = network(vocabulary="sentencepiece", vocabulary_size=320, outputs="centroid", query_residual=True)
+    start, before = recipes.Matching(start="pretrained"), set(finished.shared.glob("pairs-*"))
+    searcher = recipes.gdr(finished.source, model_dir, **settings(network=own, matching=start))
+    loaded = gr_jax.load(model_dir / "index")
+    assert type(loaded.retriever.vocabulary).__name__ == "SentencePieceVocabulary"
+    assert type(loaded.retriever.document_encoder.vocabulary).__name__ == "ByteVocabulary"
+    questions = ["where is the red cat", "who saw a grey goat"]
+    one, other = (found.retrieve(questions, 5) for found in (searcher, loaded))
+    np.testing.assert_array_equal(one.doc_index, other.doc_index)
+    (new,) = set(finished.shared.glob("pairs-*")) - before
+    queries, texts = (TokenStore.load(new / name) for name in ("queries", "documents"))
+    # Ids of pieces are those above all bytes'.
+    assert max(row["inputs"].max() for row in texts) < ByteVocabulary().size <= max(r["inputs"].max() for r in queries)
+    wide = network(width=32, heads=2, outputs="centroid", query_residual=True)
+    with pytest.raises(InputError, match="32 dimensions, and documents have vectors of 16"):
+        recipes.gdr(finished.source, model_dir, **settings(network=wide, matching=start, until="model"))
 
 
 def test_the_gin_file_says_what_is_done_where_nobody_says_otherwise():
