@@ -133,7 +133,7 @@ class RecipeRun:
             if manifest.exists():
                 trained = json.loads(manifest.read_text(encoding="utf-8"))["meta"]
                 spent += float(trained.get("core_seconds", CORES * trained["seconds"]))
-        return spent / 60 + (0.0 if self.encoder is None else self.encoder.core_minutes(["model"]))
+        return spent / 60 + (0.0 if self.encoder is None else self.encoder.core_minutes())
 
 
 def copy_stage(made: pathlib.Path, to: pathlib.Path) -> None:

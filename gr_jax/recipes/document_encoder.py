@@ -13,7 +13,7 @@ import numpy as np
 from gr_jax import models, storage
 from gr_jax.errors import InputError
 from gr_jax.models import corpus_encoding
-from gr_jax.recipes import contrastive, documents, examples, mining
+from gr_jax.recipes import contrastive, documents, examples, mining, query_side
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.settings import PseudoQueries, Vectors
 from gr_jax.recipes.stages import Stage, Workplace
@@ -98,9 +98,9 @@ def encoded_documents(
 
 
 def _taken_stage(run: pathlib.Path, encoders: Encoders) -> Stage:
-    """The encoder of a finished run, copied."""
-    model = run / "model"
-    manifest = storage.read_folder(model, "model")
+    """The encoder of a finished run, copied: after the training of its side of queries, where there was one."""
+    model = run / (query_side.NAME if (run / query_side.NAME).is_dir() else "model")
+    manifest = storage.read_folder(model, model.name)
     if not (model / "encoder").is_dir():
         raise InputError("a run that trained no bi-encoder", "Name the MODEL_DIR of a run of dpr.", file=run)
 

@@ -156,7 +156,8 @@ def test_an_encoder_that_dpr_trained_is_taken_and_nothing_is_trained_twice(finis
     trained = tmp_path / "runs" / "dpr"
     recipes.dpr(
         finished.source, trained, encoders=ENCODERS, training=training(steps=2, evaluate_every=0, dev_queries=0),
-        mined=recipes.Mining(shares={"bm25": 1.0}, kept=2), say=lambda line: None, until="model",
+        query_training=training(steps=2, evaluate_every=0, dev_queries=0),
+        mined=recipes.Mining(shares={"bm25": 1.0}, kept=2), say=lambda line: None, until="query_model",
     )  # fmt: skip
     said = Said()
     untrained = {"training": training(steps=0), "joint": training(steps=0), "most_sentences": 0}
@@ -165,7 +166,7 @@ def test_an_encoder_that_dpr_trained_is_taken_and_nothing_is_trained_twice(finis
     copied = (
         next((tmp_path / "runs" / "shared").glob("document_encoder-*")) / "encoder" / network_folder.PARAMETERS_FILE
     )
-    assert copied.read_bytes() == (trained / "model" / "encoder" / network_folder.PARAMETERS_FILE).read_bytes()
+    assert copied.read_bytes() == (trained / "query_model" / "encoder" / network_folder.PARAMETERS_FILE).read_bytes()
     with pytest.raises(InputError, match="Set Encoders.pooling = \"mean\"|Set Encoders.pooling = 'mean'"):
         other = dataclasses.replace(ENCODERS, pooling="cls")
         recipes.gdr(
