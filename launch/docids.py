@@ -9,15 +9,18 @@ from absl import flags
 from gr_jax import docids as docids_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
+from gr_jax.retrievers import gdr
 from launch import program
 
-# Where docids lie in an index, in a recipe's docids stage, and in a retriever; clusters', where GDR has them.
-_PLACES = ("", "docids", "retriever/docids", "index/retriever/docids", "cids", "retriever/cids", "index/retriever/cids")
+# Where docids lie in an index, in a recipe's docids stage, and in a retriever; clusters' in their stage; and where a
+# retriever is whose search knows what is in its clusters.
+_PLACES = ("", "docids", "retriever/docids", "index/retriever/docids", "cids")
+_RETRIEVERS = ("", "retriever", "index/retriever")
 
 
 def main() -> None:
     folder = pathlib.Path(flags.FLAGS.index)
-    docids = docids_lib.Docids.load(find_docids(folder))
+    docids = find_docids(folder)
     print(docids_lib.describe(docids_lib.statistics(docids)))
     if flags.FLAGS.picture:
         path = pathlib.Path(flags.FLAGS.picture)
@@ -25,19 +28,25 @@ def main() -> None:
         print(f"Picture: {path}")
 
 
-def find_docids(folder: pathlib.Path) -> pathlib.Path:
-    """The folder of the docids in an index, a run, a stage or a folder of docids.
+def find_docids(folder: pathlib.Path) -> docids_lib.Docids:
+    """The docids of an index, a run, a stage or a folder of docids; of GDR the clusters', with what is in them.
 
     Raises:
       InputError: there are none.
     """
+    for place in _RETRIEVERS:
+        if _kind(folder / place) == gdr.KIND:
+            return gdr.GDRRetriever.load(folder / place, verify=False).docids()
     for place in _PLACES:
-        if (folder / place / "manifest.json").is_file():
-            if storage.read_folder(folder / place, verify=False).kind == docids_lib.docids.KIND:
-                return folder / place
+        if _kind(folder / place) == docids_lib.docids.KIND:
+            return docids_lib.Docids.load(folder / place)
     raise InputError(
         "there are no docids here", "Name an index, a recipe's MODEL_DIR or a folder of docids.", file=folder
     )
+
+
+def _kind(folder: pathlib.Path) -> str:
+    return storage.read_folder(folder, verify=False).kind if (folder / "manifest.json").is_file() else ""
 
 
 def draw(docids: docids_lib.Docids, path: pathlib.Path, levels: int) -> bytes:

@@ -8,7 +8,7 @@ import pathlib
 from absl import flags
 
 import gr_jax
-from gr_jax import corpus
+from gr_jax import corpus, storage
 from gr_jax.corpus.lines import read_lines
 from gr_jax.errors import InputError
 from gr_jax.retrievers import index
@@ -29,7 +29,10 @@ def main() -> None:
     added = corpus.read_beir(flags.FLAGS.add).corpus if flags.FLAGS.add else None
     removed = [line.strip() for _, line in read_lines(flags.FLAGS.remove)] if flags.FLAGS.remove else []
     searcher.update(add=added, remove=removed)
-    index.save(new, searcher.retriever, searcher.corpus)
+    manifest = storage.read_folder(old, index.KIND, verify=False)
+    meta = {name: value for name, value in manifest.meta.items() if name != "bytes"}
+    meta |= {"documents": len(searcher.corpus), "updated_from": manifest.corpus, "removed": len(removed)}
+    index.save(new, searcher.retriever, searcher.corpus, meta=meta, gin=manifest.gin)
     print(f"{0 if added is None else len(added)} documents added, {len(removed)} removed: {new}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from typing import Protocol
 
 import numpy as np
@@ -57,6 +56,7 @@ def build_clustered(
             f"Choose None, {', '.join(tiles_lib.SCALES)}; give block ≥ 1.",
             value=(codes, block),
         )
+    clustered.check_settings(chosen, overfetch)
     clusters = check_clusters(clusters, count, num_clusters)
     total = max(num_clusters or 0, int(clusters.max(initial=-1)) + 1, 1)
     source, place = np.nonzero(clusters >= 0)
@@ -79,8 +79,8 @@ def build_clustered(
             for start in starts:
                 np.maximum(largest, np.abs(vectors[entries[start : start + block]]).max(axis=0), out=largest)
             scales = tiles_lib.scale_of(largest)
-        rows = _array(new / "rows.npy", (len(entries), width), np.float32)
-        coded = None if codes is None else _array(new / "codes.npy", (len(entries), width), np.int8)
+        rows = storage.new_array(new / "rows.npy", np.float32, (len(entries), width))
+        coded = None if codes is None else storage.new_array(new / "codes.npy", np.int8, (len(entries), width))
         row_scales = np.ones(len(entries), np.float32)
         with progress_lib.bar("Sorting vectors by cluster", len(entries), enabled=progress) as bar:
             for start in starts:
@@ -96,7 +96,3 @@ def build_clustered(
         if codes is not None:
             np.save(new / "row_scales.npy", row_scales)
             np.save(new / "dimension_scales.npy", scales)
-
-
-def _array(file: pathlib.Path, shape: tuple[int, int], dtype: type) -> np.memmap:
-    return np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)

@@ -39,6 +39,7 @@ from gr_jax.errors import InputError
 
 KIND = "clustered_search"
 BACKENDS = ("numba", "xla", "scann")
+_SCORED = 1 << 24  # scores of documents and clusters that are held at a time
 _TAIL = 4096  # an added tail shorter than this is not worth sorting everything anew
 
 
@@ -87,12 +88,7 @@ class ClusteredSearch:
         self._start(_sort(vectors, clusters, count, codes, 0), np.ones(len(vectors), bool), settings, backend)
 
     def _start(self, main: Tiles, live: np.ndarray, settings: dict, backend: str) -> None:
-        if settings["chosen"] < 1 or settings["overfetch"] < 1:
-            raise InputError(
-                "search needs a cluster, and candidates at least as many as answers",
-                "Give chosen ≥ 1 and overfetch ≥ 1.",
-                value=(settings["chosen"], settings["overfetch"]),
-            )
+        check_settings(settings["chosen"], settings["overfetch"])
         self.settings, self.asked, self.backend = settings, backend, _choose_backend(backend)
         if self.backend == "scann" and settings["codes"] is not None:
             raise InputError("ScaNN scores no int8 codes of ours", "Give codes=None, or another backend.")
@@ -156,11 +152,24 @@ class ClusteredSearch:
             raise InputError("search needs a cluster", "Give chosen ≥ 1.", value=chosen)
         means, sizes = self._cluster_means()
         chosen = min(chosen, self.num_clusters)
-        scores = np.where(sizes > 0, queries @ means.T, -np.inf)  # --> [batch, clusters]
-        best = np.argpartition(-scores, chosen - 1, axis=1)[:, :chosen]
-        order = np.lexsort((best, -np.take_along_axis(scores, best, 1)), axis=1)
-        best = np.take_along_axis(best, order, 1)
-        return np.where(sizes[best] > 0, best, -1).astype(np.int32)
+        found = np.empty((len(queries), chosen), np.int32)
+        block = max(1, _SCORED // self.num_clusters)
+        for start in range(0, len(queries), block):
+            scores = np.where(sizes > 0, queries[start : start + block] @ means.T, -np.inf)  # --> [block, clusters]
+            best = np.argpartition(-scores, chosen - 1, axis=1)[:, :chosen]
+            order = np.lexsort((best, -np.take_along_axis(scores, best, 1)), axis=1)
+            best = np.take_along_axis(best, order, 1)
+            found[start : start + block] = np.where(sizes[best] > 0, best, -1)
+        return found
+
+    def members(self) -> tuple[Int[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:
+        """Clusters, ascending, and the documents in each, ascending, without removed ones."""
+        parts = [(t.clusters(), t.documents) for t in self._all_tiles()]
+        clusters, documents = (np.concatenate(part) for part in zip(*parts, strict=True))
+        kept = self._live[documents]
+        clusters, documents = clusters[kept], documents[kept]
+        order = np.lexsort((documents, clusters))
+        return clusters[order], documents[order]
 
     def sizes(self) -> Int[np.ndarray, " clusters"]:
         """How many documents each cluster has, without removed ones."""
@@ -382,6 +391,16 @@ class ClusteredSearch:
             sums, sizes = (np.sum(part, axis=0) for part in zip(*parts, strict=True))
             self._means = tiles, sums / np.maximum(sizes, 1)[:, None].astype(np.float32), sizes
         return self._means[1:]
+
+
+def check_settings(chosen: int, overfetch: float) -> None:
+    """Raises InputError for settings by which nothing could be found."""
+    if chosen < 1 or overfetch < 1:
+        raise InputError(
+            "search needs a cluster, and candidates at least as many as answers",
+            "Give chosen ≥ 1 and overfetch ≥ 1.",
+            value=(chosen, overfetch),
+        )
 
 
 def _choose_backend(name: str) -> str:

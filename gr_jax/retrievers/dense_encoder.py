@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,27 @@ class DenseEncoder:
         other = copy.copy(self)
         other._set(params)
         return other
+
+    def documents_alone(self) -> DenseEncoder:
+        """The side of documents for both: what is left of an encoder whose queries another network reads."""
+        if self.config.shared and self.config.tower("query") == self.config.tower("document"):
+            return self
+        tower = self.config.tower("document")
+        config = dataclasses.replace(
+            self.config, shared=True, encoder=tower.config, document_encoder=None, pooling=tower.pooling,
+            document_pooling=None,
+        )  # fmt: skip
+        return DenseEncoder(
+            config,
+            {config.scope("document"): self.params[self.config.scope("document")]},
+            self.vocabulary,
+            query_length=self.lengths["document"],
+            document_length=self.lengths["document"],
+            query_prefix=self.prefixes["document"],
+            document_prefix=self.prefixes["document"],
+            transform=self.transform,
+            mesh=self._mesh,
+        )
 
     @property
     def dimension(self) -> int:

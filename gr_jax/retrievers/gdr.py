@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
@@ -18,10 +19,11 @@ from gr_jax.constraints import Trie
 from gr_jax.corpus.passages import sentence_passages
 from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.dense import ClusteredSearch
+from gr_jax.dense.base import check_vectors
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.models.gdr import DOCUMENT
+from gr_jax.models.gdr import DOCUMENT, POOLINGS, SIMILARITIES
 from gr_jax.retrievers import gdr_decoding
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
 
 KIND = "gdr"
 Answer = tuple[Decoded, Found]  # with vectors and scores, [batch, k]
-SIMILARITIES = ("tanh", "cosine", "dot")
-POOLINGS = ("mean", "cls")
 _SETTINGS = (
     "most_sentences",
     "transform",
@@ -65,7 +65,8 @@ class GDRRetriever:
         document has one.
       most_sentences: of a document that have vectors of their own (`corpus.sentence_passages`), in the clusters that it
         is in; 0 where it has one. Documents that are added are cut so.
-      document_encoder: what the documents' vectors were made with; needed to add documents.
+      document_encoder: what the documents' vectors were made with; needed to add documents. Its side of queries is not
+        kept.
       transform: name of the text transform that the network was trained with.
       beams: hypotheses kept. At least the widest level of the identifiers makes the choice of clusters exhaustive.
       chosen: how many of the clusters in the beam are looked into, the best first; None: all.
@@ -110,9 +111,14 @@ class GDRRetriever:
         _check_settings(cids, beams, chosen, beta, similarity, pooling, normalize)
         self.module, self.vocabulary, self.searcher = module, vocabulary, searcher
         if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
-            raise InputError("not one document for each vector", "Give the owner of every vector.")
+            given = "none" if owner is None else f"those of {len(owner)}"
+            raise InputError(
+                f"{searcher.num_documents} vectors, and of the documents that they are for {given}",
+                "Give the owner of every vector with most_sentences ≥ 1, and None with 0.",
+                value=most_sentences,
+            )
         self._owner, self.most_sentences = owner, most_sentences
-        self.document_encoder = document_encoder
+        self.document_encoder = None if document_encoder is None else document_encoder.documents_alone()
         self.cids = docids_lib.names_of_clusters(cids)
         self.transform, self.beams, self.chosen, self.beta = transform, beams, chosen, beta
         self.similarity, self.pooling, self.normalize = similarity, pooling, normalize
@@ -135,6 +141,19 @@ class GDRRetriever:
             return
         self._holding = holding
         self._trie = Trie.from_docids(docids_lib.names_of_clusters(self.cids, holding)) if holding.any() else None
+
+    def docids(self) -> Docids:
+        """The identifiers of the clusters that hold documents, with the documents that are in them now."""
+        clusters, vectors = self.searcher.members()
+        documents = vectors if self._owner is None else self._owner[vectors]
+        pairs = np.unique(np.stack([clusters, documents]), axis=1)
+        rows, counts = np.unique(pairs[0], return_counts=True)
+        return dataclasses.replace(
+            docids_lib.names_of_clusters(self.cids, np.isin(np.arange(len(self.cids)), rows)),
+            offsets=np.concatenate([[0], np.cumsum(counts)]),
+            documents=pairs[1].astype(np.int32),
+            num_documents=self.num_documents,
+        )
 
     def with_parameters(self, params: Any) -> GDRRetriever:
         """The same retriever around other parameters, as evaluation during training needs it; nothing is rebuilt."""
@@ -340,7 +359,7 @@ class GDRRetriever:
             if self.document_encoder is None:
                 raise InputError("there is nothing to encode documents with", "Give the retriever a document_encoder.")
             texts, owner = sentence_passages(add, self.most_sentences)
-            added = self.document_encoder.encode(texts, "document")
+            added = check_vectors(self.document_encoder.encode(texts, "document"), self.searcher.width)
         self.searcher.remove(gone)
         if added is not None and self._owner is None:
             self.searcher.add(added)

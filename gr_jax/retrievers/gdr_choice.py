@@ -90,6 +90,9 @@ def choose(
         )
     (name,) = evaluation.parse_measures(measure)
     names = list(dict.fromkeys([*evaluation.parse_measures(measures), name]))
+    for one in names:
+        if "@" in one and int(one.partition("@")[2]) > k:
+            raise InputError(f"rankings of {k} documents", "Give k of at least the measures' depth.", value=one)
     decoded = retriever.decode(queries.texts)
     table: list[dict[str, Any]] = []
     for count in chosen:

@@ -39,7 +39,7 @@ def test_describes_and_draws(docids, tmp_path):
 @pytest.mark.parametrize("place", ["", "docids", "retriever/docids", "index/retriever/docids"])
 def test_finds_docids(docids, tmp_path, place):
     docids.save(tmp_path / "it" / place)
-    assert find_docids(tmp_path / "it") == tmp_path / "it" / place
+    np.testing.assert_array_equal(find_docids(tmp_path / "it").tokens, docids.tokens)
 
 
 def test_what_it_cannot_do(docids, tmp_path):

@@ -19,6 +19,7 @@ from gr_jax.errors import InputError
 from gr_jax.models import BiEncoderConfig
 from gr_jax.retrievers import DenseEncoder, GDRRetriever, gdr_choice, index
 from gr_jax.retrievers.vectors_alone import VectorsAlone
+from launch.docids import find_docids
 from tests.retrievers.test_generative import docid_scores
 
 QUERIES = ["a red cat", "dogs", "where is it?", "x"]
@@ -336,6 +337,7 @@ def test_documents_of_several_vectors_come_and_go(tmp_path):
         means[row] = vectors()[inside].mean(axis=0) if inside.any() else np.nan
     made.update(add=new, remove=[4, 5])
     assert made.num_documents == 25
+    assert sorted(made.docids().documents.tolist()) == [d for d in range(25) if d not in (4, 5)]
     found = made.retrieve(QUERIES, 25)
     assert not np.isin(found.doc_index, [4, 5]).any() and (found.doc_index == 24).sum() == len(QUERIES)
     row = int(np.nanargmax(means @ whole[0]))
@@ -392,6 +394,9 @@ def test_updates_without_training(tmp_path):
         check(searcher.retrieve(QUERIES, 66), expected, 66)
         index.save(tmp_path / folder, searcher.retriever, searcher.corpus)
         searcher = gr_jax.load(tmp_path / folder)
+        described = find_docids(tmp_path / folder)
+        for name in ("tokens", "offsets", "documents", "num_documents"):
+            np.testing.assert_array_equal(getattr(described, name), getattr(left, name))
     hit = searcher.search(QUERIES[0], 1)[0]
     assert hit.docid and hit.doc_id not in {f"d{n}" for n in removed}
 
@@ -456,7 +461,7 @@ def test_what_is_chosen_on_dev():
     assert (choice.retriever(made).beta, choice.retriever(made).chosen) == (choice.beta, choice.chosen)
     cheap = gdr_choice.choose(made, queries, qrels, documents, most_share=0.0, **settings)
     assert cheap.chosen == 1 and cheap.as_json()["table"] == [dict(point) for point in choice.table]
-    for wrong in ({"betas": ()}, {"betas": (-1.0,)}, {"chosen": (0,)}, {"measure": "R@1O"}):
+    for wrong in ({"betas": ()}, {"betas": (-1.0,)}, {"chosen": (0,)}, {"measure": "R@1O"}, {"measure": "R@11"}):
         with pytest.raises(InputError):
             gdr_choice.choose(made, queries, qrels, documents, **{**settings, **wrong})
 
