@@ -125,6 +125,11 @@ class RecipeRun:
         """What the model's folder says of its training, once it is made."""
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
 
+    def input_folder(self, stage: str, name: str) -> pathlib.Path:
+        """The shared folder of an input of one of its own stages."""
+        meta = json.loads((self.folder / stage / "manifest.json").read_text(encoding="utf-8"))["meta"]
+        return self.folder.parent / "shared" / f"{name}-{meta['inputs'][name]}"
+
     def core_minutes(self, stages: Sequence[str] = ("model", "query_model", "joint_model")) -> float:
         """Of its stages and its encoder's, all cores together; after an interruption, of the time that they took."""
         spent = 0.0

@@ -72,7 +72,7 @@ class ClusterSearch(Settings):
     betas: Sequence[float] = gdr_choice.BETAS
     chosen: Sequence[int] = gdr_choice.CHOSEN
     measure: str = "RR@10"
-    most_share: float = 0.15
+    most_share: float = 0.14
     codes: str = ""
     backend: str = "auto"
     max_query_length: int = 64

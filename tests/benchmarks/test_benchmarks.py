@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from benchmarks import dense, harness, recipe_runs
+from benchmarks import dense, gdr, harness, recipe_runs
 from gr_jax import storage
 
 BENCHMARKS = sorted(
@@ -28,8 +28,9 @@ def test_rows_have_names_of_their_own(name, monkeypatch, tmp_path):
                 assert not isinstance(bound, harness.ShareOf) or bound.row in names
 
 
-def test_all_parts_of_the_dense_side_are_benchmarks():
-    assert set(dense.PARTS) <= set(BENCHMARKS)
+@pytest.mark.parametrize("whole", [dense, gdr])
+def test_all_parts_are_benchmarks(whole):
+    assert set(whole.PARTS) <= set(BENCHMARKS)
 
 
 def rows_of(measured: list[str], *names: str):
