@@ -272,6 +272,7 @@ class _Task:
             longest.query_length,
             longest.document_length,
             document_tokens=tokens,
+            document_positions=True,
         )
 
     def _fit(

@@ -204,7 +204,7 @@ def negatives_stage(
                 table = mine_with(network, dataset, asked.texts, queries.targets, mining)
             elif kind == "cluster":
                 if "clusters" in place.inputs:
-                    cluster_of = memberships(clusters.load_clusters(place.inputs["clusters"]))[:, 0]
+                    cluster_of = memberships(clusters.load_clusters(place.inputs["clusters"]))
                 else:
                     cluster_of = _clusters(documents.load_vectors(place.inputs["vectors"]), mining)
                 table = tables.cluster_negatives(cluster_of, queries.targets, mining.kept, seed=mining.seed)

@@ -93,6 +93,7 @@ def make_batches(
     document_lengths: int,
     *,
     document_tokens: bool = True,
+    document_positions: bool | None = None,
 ) -> ContrastiveBatches:
     """What is trained on.
 
@@ -100,7 +101,7 @@ def make_batches(
       queries, texts: training queries and documents as tokens.
       negatives: of every training query.
       training: settings.
-      query_lengths, document_lengths, document_tokens: see `ContrastiveBatches`.
+      query_lengths, document_lengths, document_tokens, document_positions: see `ContrastiveBatches`.
     """
     return ContrastiveBatches(
         queries,
@@ -113,6 +114,7 @@ def make_batches(
         rates=training.rates,
         seed=training.seed,
         document_tokens=document_tokens,
+        document_positions=document_positions,
     )
 
 

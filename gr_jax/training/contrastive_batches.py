@@ -57,11 +57,12 @@ class ContrastiveBatches(grain.IterDataset):
         without tokens and positions −1.
       process: (index, count) of this host; None asks JAX.
       document_tokens: False leaves the tokens of documents out, for models that read their vectors instead.
+      document_positions: yield document_position; None: where tokens are left out.
 
     Yields:
       query_tokens int32[B, Lq]; document_tokens int32[B·(1+n), Ld], for each query its answer and then its negatives;
       document_index int32[B·(1+n)], their positions in the corpus, of documents with equal tokens that of the first;
-      in place of document_tokens, where these are left out, document_position int32[B·(1+n)], each one's own position;
+      where they are asked for, document_position int32[B·(1+n)], each one's own position;
       where queries have several relevant documents relevant_index int32[B, R], the others, padded with −1; where the
       table has them negative_weights float32[B, n] and teacher_scores float32[B, 1+n] (NaN where the teacher gave
       none). Within a batch no two queries have the same answer, as far as the corpus allows.
@@ -86,6 +87,7 @@ class ContrastiveBatches(grain.IterDataset):
         epochs: int | None = None,
         process: tuple[int, int] | None = None,
         document_tokens: bool = True,
+        document_positions: bool | None = None,
     ):
         super().__init__()
         index, count = process or (jax.process_index(), jax.process_count())
@@ -107,6 +109,7 @@ class ContrastiveBatches(grain.IterDataset):
         self.queries, self.documents, self.negatives = queries, documents, negatives
         self.batch_size, self.num_negatives, self.seed = batch_size, num_negatives, seed
         self.document_tokens = document_tokens
+        self.document_positions = not document_tokens if document_positions is None else document_positions
         self.lengths = {
             "query": _checked_lengths("query", query_lengths, queries.inputs),
             "document": _checked_lengths("document", document_lengths, documents.inputs),
@@ -137,7 +140,7 @@ class ContrastiveBatches(grain.IterDataset):
         return {
             "query_tokens": (self.batch_size, self.lengths["query"][-1]),
             **({"document_tokens": (rows, self.lengths["document"][-1])} if self.document_tokens else {}),
-            **({} if self.document_tokens else {"document_position": (rows,)}),
+            **({"document_position": (rows,)} if self.document_positions else {}),
             "document_index": (rows,),
         }
 
@@ -166,7 +169,7 @@ class ContrastiveBatches(grain.IterDataset):
         }
         if self.document_tokens:
             batch["document_tokens"] = self._pad("document", self.documents.inputs, documents)
-        else:
+        if self.document_positions:
             batch["document_position"] = documents.astype(np.int32)
         if self.others:
             batch["relevant_index"] = self._relevant(row, real)

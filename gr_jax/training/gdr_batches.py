@@ -21,8 +21,8 @@ class GDRBatches(grain.IterDataset):
     """`ContrastiveBatches` with cluster identifiers (CIDs), and with document vectors where they are frozen.
 
     Args:
-      batches: queries, their answers and their negatives. Where `vectors` are given, make them with
-        `document_tokens=False`.
+      batches: queries, their answers and their negatives, with `document_positions=True`. Where `vectors` are given,
+        make them with `document_tokens=False`.
       clusters: a docid is a CID and stands for the documents of its cluster. Where a document is in several clusters,
         one of them is drawn anew for every batch, from the seed of `batches` and the number of the batch.
       vectors: of every document of the corpus, any float type, memory-mapped or not; None where documents are encoded
@@ -55,11 +55,11 @@ class GDRBatches(grain.IterDataset):
                 raise InputError(
                     f"{name} of {found} documents, and there are {count}", "Make both from one corpus.", value=found
                 )
-        if (vectors is None) != batches.document_tokens:
+        if (vectors is None) != batches.document_tokens or not batches.document_positions:
             raise InputError(
-                "documents have either vectors or tokens",
-                "Give vectors and batches made with document_tokens=False, or neither.",
-                value=batches.document_tokens,
+                "documents have either vectors or tokens, and positions in any case",
+                "Give vectors and batches made with document_tokens=False, or neither and document_positions=True.",
+                value=(batches.document_tokens, batches.document_positions),
             )
         self.batches, self.clusters, self.vectors = batches, clusters, vectors
         self.batch_size = batches.batch_size
@@ -83,7 +83,7 @@ class GDRBatches(grain.IterDataset):
         own |= {f"decoder_{name}": decoder for name in ("input_tokens", "target_tokens", "loss_weights")}
         if self.vectors is not None:
             own["document_vectors"] = (*shapes["document_index"], self.vectors.shape[1])
-        shapes.pop("document_position", None)
+        shapes.pop("document_position")
         return own | shapes
 
     def __iter__(self) -> grain.DatasetIterator:
@@ -93,7 +93,7 @@ class GDRBatches(grain.IterDataset):
         """Batch number `step` of `batches`, with what is GDR's."""
         batch = dict(batch)
         # Not document_index: documents that begin alike have one number there, and clusters of their own.
-        positions = batch.pop("document_position", batch["document_index"])
+        positions = batch.pop("document_position")
         queries = batch.pop("query_tokens")
         targets = self._draw(step, positions.reshape(len(queries), -1)[:, 0])
         found = {
@@ -119,7 +119,7 @@ class GDRBatches(grain.IterDataset):
     def _check_answers(self) -> None:
         clustered = np.zeros(self.clusters.num_documents, bool)
         clustered[self.clusters.documents] = True
-        without = np.setdiff1d(self.batches.equal[self.batches.positive], np.flatnonzero(clustered))
+        without = np.setdiff1d(self.batches.positive, np.flatnonzero(clustered))
         if len(without):
             raise InputError(
                 "the answer of a training query is in no cluster",

@@ -125,29 +125,40 @@ def random_negatives(relevant: Ragged, num_documents: int, count: int, *, seed: 
 
 
 def cluster_negatives(
-    cluster_of: Int[np.ndarray, " documents"], relevant: Ragged, count: int, *, seed: int = 0
+    cluster_of: Int[np.ndarray, " documents"] | Int[np.ndarray, "documents most"],
+    relevant: Ragged,
+    count: int,
+    *,
+    seed: int = 0,
 ) -> Negatives:
-    """Documents drawn from the cluster of the query's first relevant document (GDR's intra-cluster negatives).
+    """Documents drawn from the clusters of the query's first relevant document (GDR's intra-cluster negatives).
 
     Args:
-      cluster_of: the cluster of every document, 0, 1, …
+      cluster_of: the cluster of every document, 0, 1, …; or all of its clusters, at least one, −1 where it has fewer.
       relevant: of every query the documents that answer it, at least one.
       count: negatives of a query; fewer where the cluster is smaller.
       seed: of the draw.
     """
-    sorted_documents = np.argsort(cluster_of, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(cluster_of))])
-    own = cluster_of[first_relevant(relevant)]  # [queries]
+    clusters_of = np.asarray(cluster_of).reshape(len(cluster_of), -1)
+    documents, place = np.nonzero(clusters_of >= 0)
+    clusters = clusters_of[documents, place]
+    documents = documents[np.argsort(clusters, kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(clusters))])
+    own = clusters_of[first_relevant(relevant)]  # [queries, most]
+    sizes = np.where(own >= 0, starts[own + 1] - starts[own], 0)
+    ends = np.cumsum(sizes, axis=1)
 
     def draw(random: np.random.Generator, rows: range, size: int) -> np.ndarray:
-        clusters = own[rows.start : rows.stop, None]
-        sizes = starts[clusters + 1] - starts[clusters]
-        return sorted_documents[starts[clusters] + (random.random((len(rows), size)) * sizes).astype(np.int64)]
+        part = slice(rows.start, rows.stop)
+        picked = (random.random((len(rows), size)) * ends[part, -1:]).astype(np.int64)
+        which = (picked[:, :, None] >= ends[part, None, :]).sum(axis=2)  # of the clusters
+        before = np.take_along_axis((ends - sizes)[part], which, axis=1)
+        return documents[starts[np.take_along_axis(own[part], which, axis=1)] + picked - before]
 
     def members(row: int) -> np.ndarray:
-        return sorted_documents[starts[own[row]] : starts[own[row] + 1]]
+        return np.concatenate([documents[starts[c] : starts[c + 1]] for c in own[row] if c >= 0])
 
-    return _drawn(relevant, len(cluster_of), count, seed, draw, members)
+    return _drawn(relevant, len(clusters_of), count, seed, draw, members)
 
 
 def ranked_negatives(

@@ -42,6 +42,7 @@ def stores(seed=0, queries=20, several=False, equal=False):
 
 def contrastive(seed=0, *, several=False, equal=False, **settings):
     settings = {"batch_size": 4, "query_lengths": 4, "document_lengths": 6, "num_negatives": 1, **settings}
+    settings = {"document_positions": True, **settings}
     return ContrastiveBatches(*stores(seed, several=several, equal=equal), seed=seed, **settings)
 
 
@@ -60,7 +61,7 @@ def test_batches_are_those_inside_with_cids_and_vectors(seed, several, equal, si
     for expected, found, batch in itertools.zip_longest(inside, own, batches):
         new = {"encoder_input_tokens", "document_vectors"}
         new |= {f"decoder_{name}" for name in ("input_tokens", "target_tokens", "loss_weights")}
-        assert batch.keys() == new | (expected.keys() - {"query_tokens", "document_tokens"})
+        assert batch.keys() == new | (expected.keys() - {"query_tokens", "document_tokens", "document_position"})
         for name in expected.keys() & batch.keys():
             np.testing.assert_array_equal(batch[name], expected[name])
         assert {name: batch[name].shape for name in shapes} == shapes
@@ -77,13 +78,19 @@ def test_batches_are_those_inside_with_cids_and_vectors(seed, several, equal, si
         assert count_examples(batch) == (answers >= 0).sum()
 
 
-def test_documents_are_read_as_tokens_where_there_are_no_vectors():
-    batches = GDRBatches(contrastive(), CLUSTERS)
-    batch = next(iter(batches))
-    np.testing.assert_array_equal(batch["document_tokens"], next(iter(contrastive()))["document_tokens"])
+@given(st.integers(0, 200))
+def test_documents_are_read_as_tokens_where_there_are_no_vectors(seed):
+    """The first document and the last have equal tokens, and each its own clusters."""
+    batches = GDRBatches(contrastive(seed, equal=True), CLUSTERS)
+    batch, inside = next(iter(batches)), next(iter(contrastive(seed, equal=True)))
+    np.testing.assert_array_equal(batch["document_tokens"], inside["document_tokens"])
+    for target, answer in zip(batch["decoder_target_tokens"], inside["document_position"][::2], strict=True):
+        assert tuple(target.tolist()) in cids_of(answer)
     assert "document_vectors" not in batch and "document_vectors" not in batches.input_shapes
     with pytest.raises(InputError, match="either vectors or tokens"):
         GDRBatches(contrastive(), CLUSTERS, VECTORS)
+    with pytest.raises(InputError, match="positions in any case"):
+        GDRBatches(contrastive(document_positions=False), CLUSTERS)
 
 
 def test_one_of_several_cids_is_drawn_anew_for_every_batch():
@@ -171,7 +178,7 @@ def test_training_in_both_stages():
     module = EncoderDecoder(bert, t5, share_embeddings=False)
     tower = BiEncoderConfig(encoder=bert).tower("document")
     one = GDRBatches(ContrastiveBatches(queries, documents, **common, document_tokens=False), CLUSTERS, VECTORS)
-    two = GDRBatches(ContrastiveBatches(queries, documents, **common), CLUSTERS)
+    two = GDRBatches(ContrastiveBatches(queries, documents, **common, document_positions=True), CLUSTERS)
     params = None
     for model, batches in ((GDRModel(module, **settings), one), (GDRModel(module, document=tower, **settings), two)):
         score, batch, ends = jax.jit(model.eval_fn), next(iter(batches)), []

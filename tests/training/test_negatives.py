@@ -67,6 +67,25 @@ def test_cluster_negatives(seed, queries, documents, count, clusters):
         assert (cluster_of[found[found >= 0]] == cluster_of[relevant[row][0]]).all()
 
 
+@given(*sizes, st.integers(1, 5))
+def test_negatives_of_several_clusters(seed, queries, documents, count, clusters):
+    relevant = draw_relevant(seed, queries, documents)
+    random = np.random.default_rng(seed)
+    clusters_of = np.stack([random.permutation(clusters + 2)[:3] for _ in range(documents)])
+    clusters_of[random.random(documents) < 0.5, 1:] = -1
+
+    def together(one, other):
+        return bool(set(clusters_of[one].tolist()) & set(clusters_of[other].tolist()) - {-1})
+
+    def available(row, answers):
+        return sum(together(relevant[row][0], d) and d not in answers for d in range(documents))
+
+    table = tables.cluster_negatives(clusters_of, relevant, count, seed=seed)
+    assert_sound(table, relevant, documents, available)
+    for row, found in enumerate(table.documents):
+        assert all(together(relevant[row][0], d) for d in found[found >= 0].tolist())
+
+
 @given(*sizes, st.integers(0, 3))
 def test_ranked_negatives(seed, queries, documents, count, skip):
     random = np.random.default_rng(seed)
