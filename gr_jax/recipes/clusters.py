@@ -11,20 +11,21 @@ import gin
 import numpy as np
 from jaxtyping import Float
 
-from gr_jax import clustering, models, storage
+from gr_jax import clustering, storage
 from gr_jax import docids as docids_lib
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.recipes.settings import Settings, at_least, one_of
 from gr_jax.recipes.stages import Stage, Workplace
 
-# What gin can set of each algorithm besides what `Clusters` says.
+# What gin can set of each algorithm besides what `Clusters` says. Flat clusters get names by balanced k-means.
+_NAMED_BY = (clustering.kmeans, clustering.balanced_kmeans)
 ALGORITHMS = {
     "hierarchical": (docids_lib.hierarchical_kmeans,),
-    "kmeans": (clustering.kmeans, docids_lib.hierarchical_kmeans),
-    "spherical": (clustering.kmeans, docids_lib.hierarchical_kmeans),
-    "balanced": (clustering.kmeans, clustering.balanced_kmeans, docids_lib.hierarchical_kmeans),
-    "agglomerative": (clustering.agglomerative, docids_lib.hierarchical_kmeans),
+    "kmeans": _NAMED_BY,
+    "spherical": _NAMED_BY,
+    "balanced": _NAMED_BY,
+    "agglomerative": (clustering.agglomerative, *_NAMED_BY),
 }
 WIDEST = 32
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -118,6 +119,8 @@ def make_clusters(vectors: Float[np.ndarray, "n d"], settings: Clusters, *, prog
         "tokens": settings.tokens,
         "seed": settings.seed,
     }
+    if len(vectors) < 2:
+        raise InputError("one document makes no clusters", "Give at least two documents.", value=len(vectors))
     budget, seed = min(settings.budget, len(vectors)), settings.seed
     if settings.algorithm == "hierarchical":
         return docids_lib.hierarchical_kmeans(
@@ -134,31 +137,28 @@ def make_clusters(vectors: Float[np.ndarray, "n d"], settings: Clusters, *, prog
     return docids_lib.name_clusters(vectors, found.assignments, scheme=f"{settings.algorithm}_clusters", **shared)
 
 
-def clusters_stage(embeddings: Stage, settings: Clusters) -> Stage:
-    """Clusters of the documents, from the vectors of a stage `embeddings` or `vectors`; sizes are in the manifest.
+def clusters_stage(vectors_stage: Stage, settings: Clusters) -> Stage:
+    """Clusters of the documents, from the vectors of a stage `vectors`; sizes are in the manifest.
 
     Raises:
       InputError: when it is run: documents have several vectors each.
     """
 
     def make(place: Workplace) -> None:
-        folder = place.inputs[embeddings.name]
+        folder = place.inputs[vectors_stage.name]
         owner = storage.load_array(folder / "owner.npy")
         if (owner != np.arange(len(owner))).any():
             raise InputError(
                 "clusters are of documents, and some of these have several vectors",
-                'Set Search.most_sentences = 0, or Vectors.passages = "document".',
+                "Give vectors of whole documents.",
                 file=folder,
             )
-        if embeddings.name == "embeddings":
-            vectors = models.load_embeddings(folder / "embeddings")
-        else:
-            vectors = storage.load_array(folder / "vectors.npy", mmap=True)
+        vectors = storage.load_array(folder / "vectors.npy", mmap=True)
         cids = make_clusters(np.asarray(vectors), settings, progress=True)
         cids.save(place.folder / "cids")
         place.meta.update(sizes(cids))
 
-    return Stage("clusters", settings.as_config(), (embeddings,), make, shared=True)
+    return Stage("clusters", settings.as_config(), (vectors_stage,), make, shared=True)
 
 
 def load_clusters(folder) -> Docids:

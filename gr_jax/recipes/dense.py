@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import gin
 
-from gr_jax.errors import InputError
 from gr_jax.recipes import contrastive, dense_index, documents, examples, mining, pair_training, query_side
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining, Search
 from gr_jax.recipes.running import run_stages
@@ -32,19 +31,7 @@ def dpr_stages(
     query_training: ContrastiveTraining,
 ) -> list[Stage]:
     """The stages of `dpr`, in order."""
-    if mined.refresh_every and training.evaluate_every and mined.refresh_every % training.evaluate_every:
-        raise InputError(
-            f"negatives are mined again at evaluations, which are every {training.evaluate_every} steps",
-            "Set Mining.refresh_every to a multiple of ContrastiveTraining.evaluate_every.",
-            value=mined.refresh_every,
-        )
-    if mined.refresh_every and 0 < training.steps <= 2 * mined.refresh_every:
-        raise InputError(
-            f"{training.steps} steps end before negatives that were mined again are used, which is from step "
-            f"{2 * mined.refresh_every} on",
-            "Set Mining.refresh_every below half of ContrastiveTraining.steps.",
-            value=mined.refresh_every,
-        )
+    mining.check_refreshing(mined, training)
     corpus = documents.corpus_stage(source)
     vocabulary = examples.vocabulary_stage(corpus, encoders)
     bm25 = mining.bm25_stage(corpus, lexical)

@@ -15,7 +15,7 @@ from gr_jax.errors import InputError
 from gr_jax.models import corpus_encoding
 from gr_jax.recipes import contrastive, documents, examples, mining, query_side
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
-from gr_jax.recipes.settings import PseudoQueries, Vectors
+from gr_jax.recipes.settings import Network, PseudoQueries, Vectors
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 
@@ -78,7 +78,7 @@ def encoded_documents(
     made = documents.pseudo_queries_stage(corpus, pseudo_queries)
     learning: list[Stage] = []
     if trained:
-        encoder = _taken_stage(pathlib.Path(trained), encoders)
+        encoder = _taken_stage(pathlib.Path(trained), encoders, vocabulary)
     else:
         if "cluster" in mined.shares:
             raise InputError(
@@ -97,27 +97,69 @@ def encoded_documents(
     return EncodedDocuments(corpus, vocabulary, bm25, made, tuple(learning[1:]), encoder, encoded)
 
 
-def _taken_stage(run: pathlib.Path, encoders: Encoders) -> Stage:
+def query_vocabulary(encoded: EncodedDocuments, network: Network, start: str) -> Stage:
+    """The vocabulary that queries are read in: the document encoder's, or another, where the network has its own.
+
+    Args:
+      encoded: the document encoder's stages.
+      network: what reads queries.
+      start: what it starts from, "document_encoder" or "pretrained".
+    """
+    own = examples.vocabulary_stage(encoded.corpus, network)
+    if start == "document_encoder" or own.key == encoded.vocabulary.key:
+        return encoded.vocabulary
+    return dataclasses.replace(own, name="query_vocabulary")
+
+
+def _taken_stage(run: pathlib.Path, encoders: Encoders, vocabulary: Stage) -> Stage:
     """The encoder of a finished run, copied: after the training of its side of queries, where there was one."""
-    model = run / (query_side.NAME if (run / query_side.NAME).is_dir() else "model")
+    model = run / query_side.last_stage(run)
     manifest = storage.read_folder(model, model.name)
     if not (model / "encoder").is_dir():
         raise InputError("a run that trained no bi-encoder", "Name the MODEL_DIR of a run of dpr.", file=run)
 
-    found = DenseEncoder.load(model / "encoder").config
-    for name in ("pooling", "similarity"):
-        if getattr(found, name) != getattr(encoders, name):
+    found = DenseEncoder.load(model / "encoder", verify=False)
+    its: dict[str, Any] = {"pooling": found.config.pooling, "similarity": found.config.similarity}
+    its |= {f"{side}_prefix": prefix for side, prefix in found.prefixes.items()}
+    its |= {"document_length": found.lengths["document"]}
+    for name, value in its.items():
+        if value != getattr(encoders, name):
             raise InputError(
-                f"an encoder whose {name} is {getattr(found, name)!r}",
-                f"Set Encoders.{name} = {getattr(found, name)!r}.",
+                f"an encoder whose {name} is {value!r}",
+                f"Set Encoders.{name} = {value!r}.",
                 file=run,
                 value=getattr(encoders, name),
             )
 
     def make(place: Workplace) -> None:
+        words = examples.load_vocabulary(place.inputs["vocabulary"])
+        if words.fingerprint != found.vocabulary.fingerprint:
+            raise InputError(
+                "an encoder with another vocabulary than that of the settings",
+                "Set Encoders.encoder and Encoders.vocabulary to those of the run that trained it.",
+                file=run,
+                value=(encoders.encoder, encoders.vocabulary),
+            )
         shutil.copytree(model / "encoder", place.folder / "encoder")
 
-    return Stage(NAME, {"trained": manifest.made_from}, (), make, shared=True)
+    return Stage(NAME, {"trained": manifest.made_from}, (vocabulary,), make, shared=True)
+
+
+def check_held_out(trained: str, training: ContrastiveTraining) -> None:
+    """Raises InputError where questions that are to be held out are those that a taken encoder was trained with."""
+    if not trained or not training.steps or not training.held_out:
+        return
+    run = pathlib.Path(trained)
+    config = storage.read_folder(run / query_side.last_stage(run), verify=False).meta["config"]
+    before = config.get("training", {})
+    for name in ("held_out", "seed"):
+        if before.get("steps") and before.get(name) != getattr(training, name):
+            raise InputError(
+                f"an encoder whose training held out other questions: its {name} was {before.get(name)}",
+                f"Set ContrastiveTraining.{name} = {before.get(name)}, or held_out = 0.",
+                file=run,
+                value=getattr(training, name),
+            )
 
 
 def load_encoder(folder: pathlib.Path) -> DenseEncoder:

@@ -76,7 +76,7 @@ def examples_stage(
         ids = documents.load_docids(place.inputs["docids"])
         made = MadeQueries.load(place.inputs["pseudo_queries"] / "pseudo_queries")
         features = PairFeatures(
-            load_vocabulary(place.inputs["vocabulary"]), training.max_input_length, eos_id=ids.eos_id
+            load_vocabulary(place.inputs[vocabulary.name]), training.max_input_length, eos_id=ids.eos_id
         )
         named = documents.load_docids_of_vectors(place.inputs["docids"])
         parts = documents.passages(dataset, vectors) if len(named) > len(dataset.corpus) else None

@@ -8,12 +8,11 @@ from collections.abc import Callable
 
 import gin
 
-from gr_jax.errors import InputError
 from gr_jax.recipes import clusters as clusters_lib
 from gr_jax.recipes import (
     document_encoder,
     documents,
-    examples,
+    gdr_checks,
     gdr_defaults,
     gdr_index,
     gdr_learning,
@@ -53,11 +52,8 @@ class GDRSettings:
 def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
     """The stages of `gdr`, in order."""
     training, encoders = told.training, told.encoders
-    if told.network.encoder == "t5" and told.matching.start == "pretrained" and training.steps == 0:
-        raise InputError(
-            "an encoder from scratch that is not trained gives no vectors that mean anything",
-            'Set Matching.start = "document_encoder", or ContrastiveTraining.steps.',
-        )
+    document_encoder.check_held_out(told.trained, training)
+    gdr_checks.check(encoders, told.network, told.matching, told.mined, training, told.joint, told.search)
     corpus = documents.corpus_stage(source)
     whole = Vectors(passages="document")
     encoded = document_encoder.encoded_documents(
@@ -72,7 +68,7 @@ def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
     )
     clusters = clusters_lib.clusters_stage(encoded.vectors, told.clusters)
     taught = training.taught(encoders)
-    reading = query_vocabulary(encoded, told)
+    reading = document_encoder.query_vocabulary(encoded, told.network, told.matching.start)
     pairs = mining.examples_stage(corpus, encoded.pseudo_queries, encoded.vocabulary, taught, training, reading)
     wrong = mining.negatives_stage(
         corpus, encoded.pseudo_queries, encoded.vocabulary, pairs, encoded.bm25,
@@ -88,8 +84,10 @@ def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
             encoded, reading, clusters, pairs, wrong, encoders, told.network, *shared, told.joint, told.search,
             before=model,
         )  # fmt: skip
+        extra = [last]
+    if told.joint.steps and not told.most_sentences:
         vectors = dataclasses.replace(document_encoder.vectors_stage(corpus, last, whole), name="joint_vectors")
-        extra = [last, vectors]
+        extra.append(vectors)
     if told.most_sentences:
         parts = Vectors(passages="sentences", most_sentences=told.most_sentences)
         vectors = dataclasses.replace(document_encoder.vectors_stage(corpus, encoder, parts), name="passage_vectors")
@@ -98,20 +96,15 @@ def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
         corpus, reading, clusters, last, encoder, vectors, encoders, told.matching, told.search,
         told.most_sentences,
     )  # fmt: skip
-    provenance = pair_training.provenance(told.pseudo_queries, told.mined, training)
+    trainings = [(told.mined, training), (told.mined, told.joint)]
+    trainings += [] if told.trained else [(told.encoder_mined, told.encoder_training)]
+    provenance = pair_training.provenance_of(told.pseudo_queries, trainings)
     provenance["seeds"] = sorted({*provenance["seeds"], told.clusters.seed})
     judged = gdr_index.results_stage(name, corpus, encoded.bm25, clusters, last, built, provenance=provenance)
     learning = [pairs, wrong] if training.steps or told.joint.steps else []
-    stages = [*encoded.stages, clusters, reading, *learning, model, *extra, built, judged]
+    # The vocabulary of queries early: it fails at once where it cannot be read.
+    stages = [corpus, reading, *encoded.stages, clusters, *learning, model, *extra, built, judged]
     return list({stage.key: stage for stage in stages}.values())  # what both trainings read is made once
-
-
-def query_vocabulary(encoded: document_encoder.EncodedDocuments, told: GDRSettings) -> Stage:
-    """The vocabulary that queries are read in: the document encoder's, or another, where the network has its own."""
-    own = examples.vocabulary_stage(encoded.corpus, told.network)
-    if told.matching.start == "document_encoder" or own.key == encoded.vocabulary.key:
-        return encoded.vocabulary
-    return dataclasses.replace(own, name="query_vocabulary")
 
 
 @gin.configurable(module="gr_jax.recipes")

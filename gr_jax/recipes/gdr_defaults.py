@@ -1,11 +1,11 @@
-"""What `gdr` does where nobody says otherwise. `gin_configs/systems/gdr.gin` says the same, in gin's words."""
+"""What `gdr` and `nci` do where nobody says otherwise; `gin_configs/systems/gdr.gin` and `nci.gin` say the same."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
-from gr_jax.recipes.settings import PseudoQueries
+from gr_jax.recipes.settings import PseudoQueries, Training
 
 ENCODERS = Encoders(temperature=0.02, document_length=256)
 PSEUDO_QUERIES = PseudoQueries(kinds={"title": 1, "sentence": 3, "span": 2, "cloze": 6})
@@ -37,3 +37,12 @@ ENCODER_TRAINING = dataclasses.replace(
     checkpoint_every=100,
 )
 JOINT = dataclasses.replace(TRAINING, steps=0, batch_size=16, negatives=2, learning_rate=3e-4)
+
+NCI_TRAINING = Training(
+    steps=400,
+    batch_size=32,
+    warmup_steps=20,
+    rates={"query": 0.5, "document": 0.0, "pseudo": 0.5},
+    rdrop=0.15,
+    checkpoint_every=100,
+)

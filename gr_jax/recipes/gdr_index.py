@@ -74,7 +74,7 @@ def index_stage(
         )
 
     config = {
-        "search": search.as_config() | dict(gin.get_bindings(gdr_choice.choose)),
+        "search": dict(gin.get_bindings(gdr_choice.choose)) | search.as_config(),
         "matching": {"similarity": matching.similarity},
         "pooling": encoders.pooling,
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids, models
@@ -31,6 +32,8 @@ from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
 from gr_jax.training.gdr_batches import GDRBatches
 
+# Settings of the search by which training looks at dev.
+_LOOKED_AT_BY = ("beams", "normalize", "most_share", "length_penalty", "max_query_length", "codes")
 # Documents move as a pretrained encoder does, where nobody says otherwise.
 DOCUMENT_MULTIPLIERS = {f"{DOCUMENT}/token_embedder": 0.0, DOCUMENT: 0.05}
 
@@ -69,7 +72,8 @@ def model_stage(
         multipliers: Mapping[str, float] = {}
         if before is not None:
             module, params = network_folder.load_network(place.inputs[before.name])
-            multipliers = networks.learning_rate_multipliers(module, network, params)
+            scratch = network.encoder == "t5" and matching.start == "pretrained"
+            multipliers = networks.learning_rate_multipliers(module, network, None if scratch else params)
         else:
             start = None
             if matching.start == "document_encoder":
@@ -112,14 +116,12 @@ def model_stage(
         config |= {
             "mining": {"shares": dict(mined.shares), "refresh_every": mined.refresh_every},
             "search": {
-                "beams": search.beams,
-                "normalize": search.normalize,
+                **{name: getattr(search, name) for name in _LOOKED_AT_BY},
                 "beta": search.betas[0],
-                "most_share": search.most_share,
             },
         }
         if training.multipliers is None:  # another default is another training
-            config["training"]["multipliers"] = networks.DEFAULT_MULTIPLIERS | (
+            config["training"]["multipliers"] = networks.multipliers_config(network) | (
                 {} if before is None else DOCUMENT_MULTIPLIERS
             )
     name = "model" if before is None else "joint_model"
@@ -240,9 +242,13 @@ class _Task:
         document = {DOCUMENT: self.encoder.params[config.scope("document")]}
         batches = GDRBatches(self._batches(None, tokens=True), self.cids)
         model = self._model(module, search, config.tower("document"))
-        looked_at = _Reencoded(retriever, self.encoder, self.dataset, docids.memberships(self.cids))
+        judged, corpus = pair_training.judged_queries(self.place, self.dataset, self.training), self.dataset.corpus
+        if judged is not None:
+            corpus = pair_training.searched(self.dataset, judged, self.training)
+        there = [self.dataset.corpus.index_of(doc_id) for doc_id in corpus.doc_ids]
+        looked_at = _Reencoded(retriever, self.encoder, corpus, docids.memberships(self.cids)[there])
         factors = DOCUMENT_MULTIPLIERS | dict(multipliers)
-        params = self._fit(model, {**params, **document}, batches, factors, looked_at, None)
+        params = self._fit(model, {**params, **document}, batches, factors, looked_at, corpus=corpus)
         return model.network_params(params), _with_document(self.encoder, params[DOCUMENT])
 
     def _model(self, module: models.EncoderDecoder, search: ClusterSearch, document: Any = None) -> GDRModel:
@@ -282,12 +288,13 @@ class _Task:
         batches: GDRBatches,
         multipliers: Mapping[str, float],
         retriever: Retrainable,
-        refresher: Refresher | None,
+        refresher: Refresher | None = None,
+        corpus: corpus_lib.Corpus | None = None,
     ) -> Any:
         training, evaluate = self.training, None
         judged = pair_training.judged_queries(self.place, self.dataset, training)
         if judged is not None:
-            evaluate = pair_training.evaluation(retriever, self.dataset, judged, training)
+            evaluate = pair_training.evaluation(retriever, self.dataset, judged, training, corpus)
         chosen = multipliers if training.multipliers is None else training.multipliers
         found = pair_training.run(self.place, model, params, batches, training, chosen, evaluate, refresher)
         return found.params
@@ -307,14 +314,20 @@ class _Task:
 
 
 class _Reencoded:
-    """GDR with any parameters of both networks: the documents are encoded anew."""
+    """GDR with any parameters of both networks: documents, which may be some of all, are encoded anew."""
 
-    def __init__(self, retriever: GDRRetriever, encoder: DenseEncoder, dataset: corpus_lib.Dataset, members):
-        self._retriever, self._encoder, self._dataset, self._members = retriever, encoder, dataset, members
+    def __init__(
+        self,
+        retriever: GDRRetriever,
+        encoder: DenseEncoder,
+        corpus: corpus_lib.Corpus,
+        members: Int[np.ndarray, "documents most"],
+    ):
+        self._retriever, self._encoder, self._corpus, self._members = retriever, encoder, corpus, members
 
     def with_parameters(self, params: Any) -> GDRRetriever:
         """A retriever around these parameters."""
-        vectors = _with_document(self._encoder, params[DOCUMENT]).encode(self._dataset.corpus.contents, "document")
+        vectors = _with_document(self._encoder, params[DOCUMENT]).encode(self._corpus.contents, "document")
         searcher = ClusteredSearch(vectors, self._members, num_clusters=self._retriever.searcher.num_clusters)
         return self._retriever.with_parameters(params).with_searcher(searcher)
 

@@ -61,7 +61,7 @@ def model_stage(
     def make(place: Workplace) -> None:
         before, started = seconds_of_earlier_starts(place.work), time.monotonic()
         ids = documents.load_docids(place.inputs["docids"])
-        words = examples.load_vocabulary(place.inputs["vocabulary"])
+        words = examples.load_vocabulary(place.inputs[vocabulary.name])
         tower = None
         if start is not None:
             tower = networks.query_tower(DenseEncoder.load(place.inputs[start.name] / "encoder"), network.dropout)
@@ -141,7 +141,7 @@ def model_stage(
     about = network.as_config() | documents.encoder_config(network.encoder)
     taught = settings.as_config()
     if settings.multipliers is None:
-        taught["multipliers"] = networks.DEFAULT_MULTIPLIERS
+        taught["multipliers"] = networks.multipliers_config(network)
     config: dict[str, Any] = {"network": about, "training": taught, "decoding": decoding.normalize}
     if dev_beams < DEV_BEAMS:  # more beams of the index change nothing here
         config["dev_beams"] = dev_beams
@@ -232,7 +232,7 @@ def index_stage(corpus: Stage, docids: Stage, vocabulary: Stage, model: Stage, d
         retriever = GenerativeRetriever(
             module,
             params,
-            examples.load_vocabulary(place.inputs["vocabulary"]),
+            examples.load_vocabulary(place.inputs[vocabulary.name]),
             documents.load_docids(place.inputs["docids"]),
             transform=dataset.transform,
             beams=decoding.beams,

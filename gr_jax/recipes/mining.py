@@ -14,6 +14,7 @@ from gr_jax import clustering, dense, progress, retrievers, storage, text
 from gr_jax.corpus import Dataset
 from gr_jax.docids import memberships
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
+from gr_jax.errors import InputError
 from gr_jax.recipes import clusters, documents, encoders, examples
 from gr_jax.recipes.dense_settings import NEGATIVES, ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.stages import Stage, Workplace
@@ -78,6 +79,23 @@ def training_queries(dataset: Dataset, made: MadeQueries, held_out: float, seed:
     return TrainingQueries(
         [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], withheld, [r[3] for r in rows]
     )
+
+
+def check_refreshing(mined: Mining, training: ContrastiveTraining) -> None:
+    """Raises InputError for negatives that would be mined again too late, or never."""
+    if mined.refresh_every and training.evaluate_every and mined.refresh_every % training.evaluate_every:
+        raise InputError(
+            f"negatives are mined again at evaluations, which are every {training.evaluate_every} steps",
+            "Set Mining.refresh_every to a multiple of ContrastiveTraining.evaluate_every.",
+            value=mined.refresh_every,
+        )
+    if mined.refresh_every and 0 < training.steps <= 2 * mined.refresh_every:
+        raise InputError(
+            f"{training.steps} steps end before negatives that were mined again are used, which is from step "
+            f"{2 * mined.refresh_every} on",
+            "Set Mining.refresh_every below half of ContrastiveTraining.steps.",
+            value=mined.refresh_every,
+        )
 
 
 def examples_stage(

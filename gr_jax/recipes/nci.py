@@ -11,11 +11,21 @@ import numpy as np
 
 from gr_jax import docids as docids_lib
 from gr_jax.errors import InputError
-from gr_jax.recipes import document_encoder, documents, examples, gdr_defaults, learning, results
+from gr_jax.recipes import (
+    document_encoder,
+    documents,
+    examples,
+    gdr_checks,
+    gdr_defaults,
+    learning,
+    pair_training,
+    results,
+)
 from gr_jax.recipes.clusters import Clusters
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
+from gr_jax.recipes.document_encoder import query_vocabulary
 from gr_jax.recipes.running import run_stages
-from gr_jax.recipes.settings import Decoding, Network, PseudoQueries, Training, Vectors
+from gr_jax.recipes.settings import Decoding, Network, PseudoQueries, Training, Vectors, one_of
 from gr_jax.recipes.sources import Source
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import Searcher
@@ -69,27 +79,28 @@ def nci_stages(
     decoding: Decoding,
 ) -> list[Stage]:
     """The stages of `nci`, in order."""
+    one_of("nci.start", start, "document_encoder", "pretrained")
+    gdr_checks.check_query_encoder(encoders, start)
     corpus = documents.corpus_stage(source)
     whole = Vectors(passages="document")
     encoded = document_encoder.encoded_documents(
         corpus, encoders, encoder_training, encoder_mined, pseudo_queries, lexical, whole, trained
     )
+    reading = query_vocabulary(encoded, network, start)
     docids = numbered_stage(encoded.vectors, clusters)
-    rows = examples.examples_stage(
-        corpus, encoded.vectors, docids, encoded.pseudo_queries, encoded.vocabulary, whole, training
-    )
+    rows = examples.examples_stage(corpus, encoded.vectors, docids, encoded.pseudo_queries, reading, whole, training)
     tower = encoded.encoder if start == "document_encoder" else None
-    model = learning.model_stage(
-        corpus, encoded.vectors, docids, encoded.vocabulary, rows, network, training, decoding, tower
-    )
-    built = learning.index_stage(corpus, docids, encoded.vocabulary, model, decoding)
+    model = learning.model_stage(corpus, encoded.vectors, docids, reading, rows, network, training, decoding, tower)
+    built = learning.index_stage(corpus, docids, reading, model, decoding)
+    of_encoder = pair_training.provenance_of(pseudo_queries, [] if trained else [(encoder_mined, encoder_training)])
     provenance: dict[str, Any] = {
         "pseudo_queries": pseudo_queries.summary(),
         "normalizer": decoding.normalize,
-        "seeds": sorted({clusters.seed, pseudo_queries.seed, training.seed}),
+        "seeds": sorted({clusters.seed, pseudo_queries.seed, training.seed, *of_encoder["seeds"]}),
     }
     judged = results.results_stage(name, corpus, docids, model, built, provenance=provenance)
-    return [*encoded.stages, docids, rows, model, built, judged]
+    stages = [corpus, reading, *encoded.stages, docids, rows, model, built, judged]
+    return list({stage.key: stage for stage in stages}.values())
 
 
 @gin.configurable(module="gr_jax.recipes")
@@ -147,7 +158,7 @@ def nci(
             lexical=lexical or Lexical(),
             clusters=clusters or Clusters(),
             network=network or Network(),
-            training=training or Training(),
+            training=training or gdr_defaults.NCI_TRAINING,
             decoding=decoding or Decoding(),
         ),
         model_dir,

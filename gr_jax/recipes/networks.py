@@ -144,6 +144,14 @@ DEFAULT_MULTIPLIERS = {
 }
 
 
+PAWA_MULTIPLIERS = {"pawa": 0.01}  # as slow as the decoder that it stands on
+
+
+def multipliers_config(network: Network) -> dict[str, Any]:
+    """What of the defaults a network's training depends on: another default is another training."""
+    return DEFAULT_MULTIPLIERS | ({"decoder head": PAWA_MULTIPLIERS} if network.pawa_layers else {})
+
+
 def learning_rate_multipliers(
     module: models.EncoderDecoder, network: Network, pretrained: Mapping[str, Any] | None
 ) -> dict[str, float]:
@@ -163,6 +171,8 @@ def learning_rate_multipliers(
         factors |= DEFAULT_MULTIPLIERS["pretrained encoder"]
     if network.outputs == "centroid":
         factors |= DEFAULT_MULTIPLIERS["outputs from centroids"]
+        if network.pawa_layers:
+            factors |= PAWA_MULTIPLIERS
     elif pretrained is not None:
         factors |= DEFAULT_MULTIPLIERS["random outputs"]
     return factors

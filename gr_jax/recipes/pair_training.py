@@ -182,11 +182,22 @@ def run(
 
 
 def provenance(pseudo_queries: PseudoQueries, mined: Mining, training: ContrastiveTraining) -> dict[str, Any]:
-    """What reports say of the training's data and seeds."""
-    made = pseudo_queries.summary() if training.rates.get("pseudo") else "none: trained on questions alone"
+    """What reports say of a training's data and seeds."""
+    return provenance_of(pseudo_queries, [(mined, training)])
+
+
+def provenance_of(
+    pseudo_queries: PseudoQueries, trainings: Sequence[tuple[Mining, ContrastiveTraining]]
+) -> dict[str, Any]:
+    """What reports say of the data and seeds of several trainings, of which some may have no steps."""
+    done = [(mined, training) for mined, training in trainings if training.steps]
+    if not done:
+        seeds = {training.seed for _, training in trainings}
+        return {"pseudo_queries": "none: not trained", "seeds": sorted(seeds)}
+    with_them = any(training.rates.get("pseudo") for _, training in done)
     return {
-        "pseudo_queries": made if training.steps else "none: not trained",
-        "seeds": sorted({pseudo_queries.seed, mined.seed, training.seed}) if training.steps else [training.seed],
+        "pseudo_queries": pseudo_queries.summary() if with_them else "none: trained on questions alone",
+        "seeds": sorted({pseudo_queries.seed, *(s for pair in done for s in (pair[0].seed, pair[1].seed))}),
     }
 
 

@@ -7,6 +7,7 @@ large and a query has many negatives: it costs a fraction of one that encodes do
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -92,6 +93,17 @@ def query_stage(
     if training.multipliers is None:  # another default is another training
         config["training"]["multipliers"] = encoders.DEFAULT_MULTIPLIERS
     return Stage(NAME, config, (corpus, *learning, model, embeddings), make)
+
+
+def last_stage(run: pathlib.Path) -> str:
+    """The stage of a run of `dpr` that has its encoder; a folder that a run with other settings left behind has not."""
+    if not (run / NAME / "manifest.json").is_file():
+        return "model"
+    built = run / "index"
+    if (built / "manifest.json").is_file():
+        return NAME if NAME in storage.read_folder(built, verify=False).meta.get("inputs", {}) else "model"
+    own = storage.read_folder(run / NAME, verify=False).meta["inputs"]["model"]
+    return NAME if own == storage.read_folder(run / "model", verify=False).made_from else "model"
 
 
 def _of_documents(place: Workplace) -> np.ndarray:

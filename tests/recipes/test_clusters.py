@@ -1,12 +1,15 @@
 """The stage of clusters: every algorithm gives identifiers of so many clusters, with every document in its own."""
 
+import math
+
+import gin
 import numpy as np
 import pytest
 
 from gr_jax import clustering, docids, storage
 from gr_jax.errors import InputError
 from gr_jax.recipes import Clusters
-from gr_jax.recipes.clusters import ALGORITHMS, clusters_stage, load_clusters, make_clusters, sizes
+from gr_jax.recipes.clusters import ALGORITHMS, clusters_stage, level_widths, load_clusters, make_clusters, sizes
 from gr_jax.recipes.stages import Runner, Stage
 
 VECTORS = np.random.default_rng(0).normal(size=(90, 6)).astype(np.float32)
@@ -87,8 +90,13 @@ def test_the_budget_is_of_leaves_however_large_the_corpus():
         cids = make_clusters(VECTORS[:count], Clusters(budget=30, branching=4))
         assert len(cids) == 30
     assert len(make_clusters(VECTORS[:20], Clusters(budget=30))) == 20
-    widths = {2: 2, 32: 32, 33: 6, 1000: 32, 1024: 32, 1025: 11, 5000: 18, 10000: 22}
-    assert {budget: Clusters(budget=budget).widths for budget in widths} == widths
+    for leaves in (2, 3, 5, 32, 33, 800, 1000, 1024, 1025, 5000, 10_000):
+        widths = level_widths(leaves)
+        assert leaves <= np.prod(widths) < leaves + np.prod(widths[:-1]) and len(widths) == math.ceil(
+            math.log(leaves) / math.log(32) - 1e-9
+        )
+        assert len(widths) == 1 or 2 <= widths[0] < widths[-1]
+    assert Clusters().widths == [20, 40]
 
 
 def test_the_key_holds_what_the_algorithm_reads():
@@ -100,21 +108,22 @@ def test_the_key_holds_what_the_algorithm_reads():
         len({key(), key(budget=900), key(algorithm="kmeans"), key(most_docids=2), key(most_docids=2, margin=0.2)}) == 5
     )
     assert key(algorithm="agglomerative") != key(algorithm="agglomerative", sample=5000)
+    for algorithm in ALGORITHMS:  # flat clusters are named by balanced k-means
+        before = key(algorithm=algorithm)
+        with gin.unlock_config():
+            gin.bind_parameter("balanced_kmeans.slack", 1.0)
+        assert (key(algorithm=algorithm) != before) == (algorithm != "hierarchical")
+        gin.clear_config()
 
 
-@pytest.mark.parametrize("name", ["embeddings", "vectors"])
-def test_the_stage(name, tmp_path):
+def test_the_stage(tmp_path):
     owner = np.arange(90, dtype=np.int32)
 
     def make(place):
         np.save(place.folder / "owner.npy", owner)
-        if name == "vectors":
-            np.save(place.folder / "vectors.npy", VECTORS)
-        else:
-            with storage.write_folder(place.folder / "embeddings", "embeddings") as folder:
-                np.save(folder / "vectors.npy", VECTORS)
+        np.save(place.folder / "vectors.npy", VECTORS)
 
-    made = Stage(name, {}, (), make)
+    made = Stage("vectors", {}, (), make)
     stage = clusters_stage(made, Clusters(budget=12))
     runner = Runner(tmp_path / "run", say=lambda line: None)
     cids = load_clusters(runner.run([made, stage])["clusters"])

@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 import gr_jax
 from gr_jax import docids as docids_lib
@@ -16,9 +18,11 @@ from gr_jax.models import network_folder
 from gr_jax.recipes import clusters as clusters_lib
 from gr_jax.recipes import documents
 from gr_jax.retrievers import GDRRetriever
-from gr_jax.text import ByteVocabulary
+from gr_jax.text import HuggingFaceVocabulary
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.token_store import TokenStore
+from tests import small_data
+from tests.models import random_folders
 from tests.recipes import gin_settings
 from tests.recipes.conftest import network
 from tests.recipes.test_dsi import Said
@@ -87,7 +91,6 @@ def test_every_stage_is_made_once(finished):
         "negatives",
         "model",
         "joint_model",
-        "joint_vectors",
         "passage_vectors",
         "index",
         "results",
@@ -124,21 +127,21 @@ def test_negatives_of_the_cluster_are_of_the_clusters_that_are_written(finished)
     table = Negatives.load(folders[0] / "cluster").documents
     rows = np.flatnonzero((table >= 0).any(axis=1))
     assert len(rows)
+    pairs = [TokenStore.load(path / "queries") for path in finished.shared.glob("pairs-*")]
+    (targets,) = (store.targets for store in pairs if len(store) == len(table))
     for row in rows:
-        assert len({cluster_of[document] for document in table[row] if document >= 0}) == 1
+        assert {cluster_of[document] for document in table[row] if document >= 0} == {cluster_of[targets[row][0]]}
 
 
 def test_the_second_training_moves_documents_and_their_vectors_are_made_anew(finished):
     first = documents.load_vectors(next(finished.shared.glob("vectors-*")))
-    second = documents.load_vectors(finished.model_dir / "joint_vectors")
-    assert first.shape == second.shape and not np.allclose(first, second, atol=1e-4)
     searcher = gr_jax.load(finished.model_dir / "index")
     encoder, owner = searcher.retriever.document_encoder, searcher.retriever._owner
     whole = np.unique(owner, return_index=True)[1]
     passages = documents.load_vectors(finished.model_dir / "passage_vectors")
     expected = encoder.encode(searcher.corpus.contents, "document")
     np.testing.assert_allclose(passages[whole], expected, atol=1e-4)
-    np.testing.assert_allclose(second, expected, atol=1e-4)
+    assert first.shape == expected.shape and not np.allclose(first, expected, atol=1e-4)
     before, after = (network_folder.load_network(finished.model_dir / name)[1] for name in ("model", "joint_model"))
     assert set(before) == set(after)  # the documents' parameters are not the network's
 
@@ -209,25 +212,78 @@ def test_nci_writes_the_clusters_of_gdr_and_a_place_in_them(finished):
         recipes.nci(finished.source, model_dir, clusters=recipes.Clusters(algorithm="kmeans"))
 
 
-def test_queries_are_read_in_a_vocabulary_of_their_own(finished):
-    """T5 reads queries, BERT documents; here one reads pieces, the other bytes."""
-    model_dir = finished.model_dir.with_name("two_vocabularies")
-    own = network(vocabulary="sentencepiece", vocabulary_size=320, outputs="centroid", query_residual=True)
-    start, before = recipes.Matching(start="pretrained"), set(finished.shared.glob("pairs-*"))
-    searcher = recipes.gdr(finished.source, model_dir, **settings(network=own, matching=start))
-    loaded = gr_jax.load(model_dir / "index")
-    assert type(loaded.retriever.vocabulary).__name__ == "SentencePieceVocabulary"
-    assert type(loaded.retriever.document_encoder.vocabulary).__name__ == "ByteVocabulary"
-    questions = ["where is the red cat", "who saw a grey goat"]
-    one, other = (found.retrieve(questions, 5) for found in (searcher, loaded))
-    np.testing.assert_array_equal(one.doc_index, other.doc_index)
-    (new,) = set(finished.shared.glob("pairs-*")) - before
-    queries, texts = (TokenStore.load(new / name) for name in ("queries", "documents"))
-    # Ids of pieces are those above all bytes'.
-    assert max(row["inputs"].max() for row in texts) < ByteVocabulary().size <= max(r["inputs"].max() for r in queries)
-    wide = network(width=32, heads=2, outputs="centroid", query_residual=True)
-    with pytest.raises(InputError, match="32 dimensions, and documents have vectors of 16"):
-        recipes.gdr(finished.source, model_dir, **settings(network=wide, matching=start, until="model"))
+def write_tokenizer(folder: pathlib.Path, special: list[str]) -> None:
+    """A token for every word of the small corpus."""
+    text = " ".join(f"{document['title']} {document['text']}" for document in small_data.documents(24))
+    words = [*special, *sorted(set(re.findall(r"\w+", text)))]
+    ids = {word: number for number, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=special[-1]))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("recipe", ["gdr", "nci"])
+def test_t5_reads_queries_and_bert_documents(finished, tmp_path, recipe):
+    """As published: two pretrained encoders, a vocabulary for each, the first token's state, NCI's decoder head."""
+    random_folders.write_t5(tmp_path / "t5", "t5_1_1")
+    random_folders.write_bert(tmp_path / "bert")
+    write_tokenizer(tmp_path / "t5", ["<pad>", "</s>", "<unk>"])
+    write_tokenizer(tmp_path / "bert", ["[PAD]", "[CLS]", "[SEP]", "extra", "[UNK]"])
+    told = {
+        "encoders": recipes.Encoders(
+            encoder=str(tmp_path / "bert"), pooling="cls", query_length=24, document_length=32
+        ),
+        "network": recipes.Network(
+            encoder=str(tmp_path / "t5"), width=32, heads=2, mlp_width=16, decoder_layers=1, pawa_layers=1
+        ),
+        "pseudo_queries": recipes.PseudoQueries(kinds={"title": 1}),
+        "clusters": recipes.Clusters(budget=6, branching=3, tokens="position"),
+        "encoder_training": training(steps=0),
+        "say": lambda line: None,
+    }
+    if recipe == "gdr":
+        told |= {"training": training(steps=2), "mined": recipes.Mining(shares={"cluster": 1.0}, kept=4)}
+        told["matching"] = recipes.Matching(start="pretrained", similarity="tanh")
+        told["search"] = recipes.ClusterSearch(beams=6, length_penalty=0.8, most_share=1.0)
+    else:
+        told |= {
+            "training": recipes.Training(steps=2, warmup_steps=0, batch_size=8, dev_queries=0),
+            "start": "pretrained",
+        }
+    searcher = getattr(recipes, recipe)(finished.source, tmp_path / "run", until="index", **told)
+    words = searcher.retriever.vocabulary
+    assert words.fingerprint == HuggingFaceVocabulary(tmp_path / "t5" / "tokenizer.json").fingerprint
+    if recipe == "gdr":
+        its = searcher.retriever.document_encoder.vocabulary
+        assert its.fingerprint == HuggingFaceVocabulary(tmp_path / "bert" / "tokenizer.json").fingerprint
+        (pairs,) = (tmp_path / "shared").glob("pairs-*")
+        queries, texts = (TokenStore.load(pairs / name) for name in ("queries", "documents"))
+        dataset = gr_jax.corpus.read_beir(finished.source)
+        np.testing.assert_array_equal(texts[0]["inputs"], its.encode(dataset.corpus.contents[0])[:32])
+        first = dataset.split_queries("train").texts[0]
+        assert any(row["inputs"].tolist() == list(words.encode(first)) for row in queries)
+    assert searcher.retrieve(["where is the red cat"], 5).doc_index.min() >= 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoders": dataclasses.replace(ENCODERS, query_prefix="query: ")}, "without a prefix"),
+        ({"encoders": dataclasses.replace(ENCODERS, similarity="dot")}, "cosines are wanted"),
+        ({"encoders": dataclasses.replace(ENCODERS, projection=8)}, "pooled states"),
+        ({"encoders": dataclasses.replace(ENCODERS, pooling="pooler")}, "pooled states"),
+        ({"network": network(width=32, heads=2), "matching": recipes.Matching(start="pretrained")}, "32 dimensions"),
+        ({"training": training(margin_mse=1.0)}, "teacher"),
+        ({"joint": training(steps=2, document_length=16)}, "document_length differs"),
+        ({"joint": training(steps=2, held_out=0.2)}, "held_out differs"),
+        ({"mined": recipes.Mining(shares={"ance": 1.0}, refresh_every=3)}, "multiple of"),
+        ({"mined": recipes.Mining(shares={"ance": 1.0}, refresh_every=2), "training": training(steps=8)}, "joint"),
+        ({"search": recipes.ClusterSearch(measure="nonsense")}, "nonsense"),
+    ],
+)
+def test_settings_that_contradict_one_another(finished, changes, message):
+    with pytest.raises(InputError, match=message):
+        recipes.gdr(finished.source, finished.model_dir.with_name("refused"), until="model", **settings(**changes))
 
 
 def test_the_gin_file_says_what_is_done_where_nobody_says_otherwise():
