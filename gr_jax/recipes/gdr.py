@@ -73,6 +73,7 @@ def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
     wrong = mining.negatives_stage(
         corpus, encoded.pseudo_queries, encoded.vocabulary, pairs, encoded.bm25,
         clusters if "cluster" in told.mined.shares else None, taught, told.mined, training, encoder=encoded.encoder,
+        shared=True,
     )  # fmt: skip
     shared = (told.matching, told.mined)
     model = gdr_learning.model_stage(

@@ -31,6 +31,7 @@ from gr_jax.retrievers.vectors_alone import VectorsAlone
 from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
 from gr_jax.training.gdr_batches import GDRBatches
+from gr_jax.training.shared_answers import share_answers
 
 # Settings of the search by which training looks at dev.
 _LOOKED_AT_BY = ("beams", "normalize", "most_share", "length_penalty", "max_query_length", "codes")
@@ -196,7 +197,8 @@ class _Task:
     ):
         self.place, self.dataset, self.cids, self.vectors, self.encoder = place, dataset, cids, vectors, encoder
         self.encoders, self.matching, self.mined, self.training = encoders, matching, mined, training
-        self.queries, self.texts = mining.load_pairs(place.inputs["pairs"])
+        queries, self.texts = mining.load_pairs(place.inputs["pairs"])
+        self.queries = share_answers(queries)
         known = mining.load_negatives(place.inputs["negatives"], mined)
         self.known = {  # α is of the answer's cluster alone, wherever else negatives come from
             kind: table.weighted(matching.alpha if kind == "cluster" else 1.0) for kind, table in known.items()

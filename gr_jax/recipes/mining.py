@@ -24,6 +24,7 @@ from gr_jax.training import negatives as tables
 from gr_jax.training.features import Pair, PairFeatures
 from gr_jax.training.negative_files import negatives_from_file
 from gr_jax.training.negatives import Negatives
+from gr_jax.training.shared_answers import share_answers
 from gr_jax.training.token_store import Ragged, TokenStore, write_token_store
 
 _AT_ONCE = 4096
@@ -178,6 +179,7 @@ def negatives_stage(
     training: ContrastiveTraining,
     *,
     encoder: Stage | None = None,
+    shared: bool = False,
 ) -> Stage:
     """A folder of `Negatives` for every kind that is known before training; rows are the rows of `pairs`' queries.
 
@@ -186,6 +188,7 @@ def negatives_stage(
       vectors: a stage of vectors, which are clustered for the kind "cluster", or of clusters.
       settings, mining, training: settings.
       encoder: a stage of a trained encoder, which mines the kind "model"; None: `settings`' before training.
+      shared: queries that are read alike have one another's answers.
     """
     own = "model" in mining.mined_before and encoder is None  # mined by what training starts from
     inputs = [corpus, made_queries, pairs]
@@ -198,6 +201,7 @@ def negatives_stage(
     def make(place: Workplace) -> None:
         dataset, asked = load_asked(place, training)
         queries, _ = load_pairs(place.inputs["pairs"])
+        queries = share_answers(queries) if shared else queries
         for kind in mining.mined_before:
             if kind == "file":
                 table = negatives_from_file(
@@ -233,6 +237,8 @@ def negatives_stage(
 
     config: dict[str, Any] = {name: getattr(mining, name) for name in ("kept", "skip", "seed", "clusters")}
     config["kinds"] = list(mining.mined_before)
+    if shared:
+        config["answers"] = "shared"
     if mining.file:
         config["file"] = mining.as_config()["file"]
     if own:
