@@ -12,7 +12,7 @@ from gr_jax.training.token_store import Ragged, TokenStore
 
 
 def share_answers(queries: TokenStore, *, most: int = 128) -> TokenStore:
-    """Gives queries with equal tokens one another's answers. Titles that several documents have are such pseudo-queries:
+    """Gives queries with equal tokens one another's answers. Titles that several documents have are such queries:
     without this, each of these documents would be a wrong answer to its own title.
 
     Args:
