@@ -63,9 +63,9 @@ def model_stage(
         first = mining.first_table(known, mined, queries, len(texts))
         refresher = None
         if mined.refresh_every:
-            refresher = Refresher(
-                place.work / "negatives", first, mined.refresh_every, training.steps, _miner(place, encoder, known)
-            )
+            planned = make_batches(queries, texts, first, training, encoder.lengths)
+            mine = _miner(place, encoder, known, planned)
+            refresher = Refresher(place.work / "negatives", first, mined.refresh_every, training.steps, mine)
         judged = pair_training.judged_queries(place, dataset, training)
         evaluate = None
         if judged is not None:
@@ -77,11 +77,15 @@ def model_stage(
         found = pair_training.run(place, model, encoder.params, batches, training, multipliers, evaluate, refresher)
         return found.params
 
-    def _miner(place: Workplace, encoder: DenseEncoder, known: Mapping[str, tables.Negatives]):
-        def mine(params: Mapping[str, Any]) -> tables.Negatives:
+    def _miner(
+        place: Workplace, encoder: DenseEncoder, known: Mapping[str, tables.Negatives], planned: ContrastiveBatches
+    ):
+        """Mines of the queries that are trained on until the next table: which they are is known before."""
+
+        def mine(params: Mapping[str, Any], due: int) -> tables.Negatives:
             dataset, asked = mining.load_asked(place, training)
-            queries, _ = mining.load_pairs(place.inputs["pairs"])
-            found = mining.mine_with(encoder.with_parameters(params), dataset, asked.texts, queries.targets, mined)
+            current, rows = encoder.with_parameters(params), planned.rows_of(due, due + mined.refresh_every)
+            found = mining.mine_with(current, dataset, asked.texts, planned.queries.targets, mined, rows)
             table = mining.mixed({"ance": found, **known}, mined)
             assert table is not None
             return table

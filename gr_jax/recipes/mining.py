@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int, Int32
 
 from gr_jax import clustering, dense, progress, retrievers, storage, text
 from gr_jax.corpus import Dataset
@@ -278,23 +278,38 @@ def first_table(known: Mapping[str, Negatives], mining: Mining, queries: TokenSt
 
 
 def mine(
-    retriever: retrievers.Retriever, texts: Sequence[str], relevant: Ragged, mining: Mining, whose: str
+    retriever: retrievers.Retriever,
+    texts: Sequence[str],
+    relevant: Ragged,
+    mining: Mining,
+    whose: str,
+    rows: Int[np.ndarray, " some"] | None = None,
 ) -> Negatives:
-    """Of each query the best documents that do not answer it, in the retriever's order."""
+    """Of each query the best documents that do not answer it, in the retriever's order; none of queries that are not
+    among `rows`, where these are given."""
     depth = mining.skip + mining.kept + int(relevant.lengths.max(initial=0))
     ranking = np.full((len(texts), depth), -1, np.int32)
-    with progress.bar(f"Mining {whose} negatives", len(texts)) as bar:
-        for start in range(0, len(texts), _AT_ONCE):
-            chunk = texts[start : start + _AT_ONCE]
-            ranking[start : start + len(chunk)] = retriever.retrieve(chunk, depth).doc_index
+    rows = np.arange(len(texts)) if rows is None else rows
+    with progress.bar(f"Mining {whose} negatives", len(rows)) as bar:
+        for start in range(0, len(rows), _AT_ONCE):
+            chunk = rows[start : start + _AT_ONCE]
+            ranking[chunk] = retriever.retrieve([texts[row] for row in chunk.tolist()], depth).doc_index
             bar.advance(len(chunk))
     return tables.ranked_negatives(ranking, relevant, mining.kept, skip=mining.skip)
 
 
-def mine_with(encoder: Any, dataset: Dataset, texts: Sequence[str], relevant: Ragged, mining: Mining) -> Negatives:
+def mine_with(
+    encoder: Any,
+    dataset: Dataset,
+    texts: Sequence[str],
+    relevant: Ragged,
+    mining: Mining,
+    rows: Int[np.ndarray, " some"] | None = None,
+) -> Negatives:
     """The same by an encoder: ANCE's negatives, where it is the one that is being trained."""
     vectors = encoder.encode(dataset.corpus.contents, "document")
-    return mine(DenseRetriever(encoder, dense.make_searcher("exact", vectors)), texts, relevant, mining, "the model's")
+    retriever = DenseRetriever(encoder, dense.make_searcher("exact", vectors))
+    return mine(retriever, texts, relevant, mining, "the model's", rows)
 
 
 def load_asked(place: Workplace, training: ContrastiveTraining) -> tuple[Dataset, TrainingQueries]:

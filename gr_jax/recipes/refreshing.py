@@ -36,7 +36,7 @@ class Refresher:
       first: the table until the first refresh.
       every: steps between refreshes.
       steps: of the training; what would be used after them is not mined.
-      mine: parameters → table, of the shape of `first`.
+      mine: parameters, and the step from which the table is used → table, of the shape of `first`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Refresher:
         first: Negatives,
         every: int,
         steps: int,
-        mine: Callable[[Mapping[str, Any]], Negatives],
+        mine: Callable[[Mapping[str, Any], int], Negatives],
     ):
         # One step of mining lies between the parameters and the use of what they found.
         self.negatives = RefreshedNegatives(first, folder, every=every, start=2 * every, ready=self.wait)
@@ -98,7 +98,8 @@ class Refresher:
         try:
             storage.read_folder(self._snapshot(step), SNAPSHOT)
             params = unflatten(safetensors.numpy.load_file(self._snapshot(step) / _FILE))
-            self._mine(jax.device_put(params)).save(self.negatives.path(step + self.every))
+            due = step + self.every
+            self._mine(jax.device_put(params), due).save(self.negatives.path(due))
             shutil.rmtree(self._snapshot(step))
         except BaseException as error:  # raised where the table is waited for
             if not self._mined(step + self.every):  # by a thread of an earlier start, which takes the snapshot away

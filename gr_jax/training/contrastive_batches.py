@@ -147,6 +147,13 @@ class ContrastiveBatches(grain.IterDataset):
     def __iter__(self) -> grain.DatasetIterator:
         return _ContrastiveIterator(self)
 
+    def rows_of(self, start: int, stop: int) -> Int64[np.ndarray, " rows"]:
+        """Rows of the queries that the batches `start`, …, `stop` − 1 hold, ascending: of all others no negatives are
+        needed by then."""
+        iterator = _ContrastiveIterator(self)
+        found = [row for step in range(stop) for row in iterator.skip() if step >= start]
+        return np.unique(np.array(found, np.int64))
+
     def batch(self, step: int, places: Sequence[int], rows: Sequence[int]) -> dict[str, np.ndarray]:
         """This process's part of the batch of these rows of the queries; −1 is an empty row.
 
@@ -264,18 +271,27 @@ class _ContrastiveIterator(grain.DatasetIterator):
 
     def __next__(self) -> dict[str, np.ndarray]:
         size = self._batches.batch_size
-        position = self._position
-        places, held, position = self._plan(size, position)
+        plan = self._plan(size, self._position)
+        places = plan[0]
         if not places:
             raise StopIteration
         rows = [self._rows[place] for place in places]
         empty = [-1] * (size - len(places))
         batch = self._batches.batch(self._step, [*places, *empty], [*rows, *empty])
-        # Only now: where a table of negatives is missing, the batch is not lost.
+        self._advance(*plan)  # only now: where a table of negatives is missing, the batch is not lost
+        return batch
+
+    def skip(self) -> list[int]:
+        """Passes over a batch; its rows of the queries, none at the end."""
+        plan = self._plan(self._batches.batch_size, self._position)
+        rows = [self._rows[place] for place in plan[0]]
+        self._advance(*plan)
+        return rows
+
+    def _advance(self, places: list[int], held: list[int], position: int) -> None:
         for place in places:
             del self._rows[place]
         self._step, self._position, self._held = self._step + 1, position, held
-        return batch
 
     def _plan(self, size: int, position: int) -> tuple[list[int], list[int], int]:
         """(places of this batch, places that wait, next position)."""

@@ -26,7 +26,7 @@ def training(**changes: Any) -> recipes.Training:
     return recipes.Training(
         **{
             "steps": 4, "warmup_steps": 0, "batch_size": 8, "checkpoint_every": 2, "keep_best": "", "evaluate_every": 0,
-            "dev_queries": 0, "seed": 0, **changes,
+            "dev_queries": 0, "seed": 0, "mesh": (1, 1), **changes,
         }
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import launch.show  # noqa: F401  the files name it
 from gr_jax import recipes
 
 gin.add_config_file_search_path(str(pathlib.Path(__file__).parents[2]))
-CONTRASTIVE = ["ance", "bm25_cross_encoder", "colbert", "dpr", "dpr_in_batch", "dpr_passages"]
+CONTRASTIVE = ["ance", "colbert", "dpr", "dpr_in_batch", "dpr_passages"]
 
 
 @contextlib.contextmanager

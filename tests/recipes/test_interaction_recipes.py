@@ -32,7 +32,7 @@ COMMON = {
 def _training(steps):
     return recipes.ContrastiveTraining(
         steps=steps, batch_size=8, negatives=2, warmup_steps=0, learning_rate=1e-3, evaluate_every=4, dev_queries=8,
-        dev_documents=16, checkpoint_every=4,
+        dev_documents=16, checkpoint_every=4, mesh=(1, 1),
     )  # fmt: skip
 
 

@@ -26,7 +26,8 @@ class Miner:
         self.mined, self.go_on, self.fails = [], threading.Event(), fails
         self.go_on.set()
 
-    def __call__(self, given) -> Negatives:
+    def __call__(self, given, due) -> Negatives:
+        assert due == int(given["query"]["scale"]) + EVERY
         assert self.go_on.wait(30)
         if self.fails:
             raise OSError("the disk is on fire")

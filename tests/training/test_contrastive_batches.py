@@ -123,6 +123,13 @@ def test_processes_together_read_the_batches_of_one(seed, shape, count):
             np.testing.assert_array_equal(value, np.concatenate([piece[name] for piece in pieces]))
 
 
+@given(st.integers(0, 50), st.integers(0, 6), st.integers(0, 6), st.sampled_from([None, 1]))
+def test_the_rows_of_batches_are_known_before(seed, start, count, epochs):
+    batches = make(*stores(seed), seed=seed, epochs=epochs)
+    read = [check(batch, batches.queries, batches.documents, 0) for batch in itertools.islice(batches, start + count)]
+    assert batches.rows_of(start, start + count).tolist() == sorted({row for rows in read[start:] for row in rows})
+
+
 def test_answers_of_a_batch_differ_where_they_can():
     queries, documents = stores(3, queries=40, documents=10)
     for batch in itertools.islice(make(queries, documents, batch_size=4), 30):
