@@ -225,7 +225,7 @@ class _Task:
                 self.first,
                 self.mined.refresh_every,
                 self.training.steps,
-                self._miner(retriever),
+                self._miner(retriever, self._batches(None, tokens=False)),
             )
         batches = GDRBatches(self._batches(refresher, tokens=False), self.cids, self.vectors)
         model = self._model(module, search)
@@ -301,13 +301,15 @@ class _Task:
         found = pair_training.run(self.place, model, params, batches, training, chosen, evaluate, refresher)
         return found.params
 
-    def _miner(self, retriever: GDRRetriever):
-        """Mines with the queries' vectors of the moment; the documents' are what they were."""
+    def _miner(self, retriever: GDRRetriever, planned: ContrastiveBatches):
+        """Mines with the queries' vectors of the moment, of the questions that are drawn until the next table; the
+        documents' are what they were."""
 
-        def mine(params: Mapping[str, Any]) -> tables.Negatives:
+        def mine(params: Mapping[str, Any], due: int) -> tables.Negatives:
             _, asked = mining.load_asked(self.place, self.training)
             current = VectorsAlone(retriever.with_parameters(params))
-            found = mining.mine(current, asked.texts, self.queries.targets, self.mined, "the model's")
+            rows = planned.rows_of(due, due + self.mined.refresh_every)
+            found = mining.mine(current, asked.texts, self.queries.targets, self.mined, "the model's", rows)
             table = mining.mixed({"ance": found.weighted(1.0), **self.known}, self.mined)
             assert table is not None
             return table
