@@ -48,7 +48,7 @@ def balanced_kmeans(
         points that lie together, goes to the nearest that has room left.
 
     Returns:
-      As `kmeans`; centroids are the means of their points.
+      As `kmeans`; centroids are the means of their points, of an empty cluster the last that it had.
 
     Raises:
       InputError: see `kmeans`; slack < 0, iterations < 1 or nearest < 1.
@@ -64,7 +64,8 @@ def balanced_kmeans(
     best: KMeans | None = None
     for step in range(1, iterations + 1):
         cluster = _assign(points, centroids, capacity, min(nearest, k))
-        centroids = cluster_means(points, cluster, k)
+        full = np.bincount(cluster, minlength=k)[:, None] > 0  # rounded-up room may leave some without points
+        centroids = np.where(full, cluster_means(points, cluster, k), centroids)
         if metric == "cosine":
             centroids /= np.maximum(np.linalg.norm(centroids, axis=1, keepdims=True), 1e-12)
         inertia = float(np.square(points - centroids[cluster], dtype=np.float64).sum())
