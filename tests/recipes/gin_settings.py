@@ -47,7 +47,7 @@ def told(file: str, recipe: Callable = recipes.gdr) -> dict[str, Any]:
 
 
 def comparable(settings: dict[str, Any]) -> dict[str, Any]:
-    """Lists as tuples: gin has no tuples of its own."""
+    """Lists as tuples, as gin has no tuples of its own; of a training without steps nothing else counts."""
     return {name: _plain(value) for name, value in settings.items()}
 
 
@@ -55,4 +55,6 @@ def _plain(value: Any) -> Any:
     if not dataclasses.is_dataclass(value):
         return value
     fields = dataclasses.asdict(value)  # type: ignore[arg-type]
+    if fields.get("steps") == 0:
+        return {"steps": 0}
     return {name: tuple(field) if isinstance(field, list) else field for name, field in fields.items()}

@@ -90,13 +90,13 @@ def test_the_budget_is_of_leaves_however_large_the_corpus():
         cids = make_clusters(VECTORS[:count], Clusters(budget=30, branching=4))
         assert len(cids) == 30
     assert len(make_clusters(VECTORS[:20], Clusters(budget=30))) == 20
-    for leaves in (2, 3, 5, 32, 33, 800, 1000, 1024, 1025, 5000, 10_000):
+    for leaves in (2, 3, 5, 800, 1024, 1025, 5000, 10_000, 1024**2, 1024**2 + 1):
         widths = level_widths(leaves)
         assert leaves <= np.prod(widths) < leaves + np.prod(widths[:-1]) and len(widths) == math.ceil(
-            math.log(leaves) / math.log(32) - 1e-9
+            math.log(leaves) / math.log(1024) - 1e-9
         )
         assert len(widths) == 1 or 2 <= widths[0] < widths[-1]
-    assert Clusters().widths == [20, 40]
+    assert Clusters().widths == [800] and level_widths(10_000) == [70, 143]
 
 
 def test_the_key_holds_what_the_algorithm_reads():

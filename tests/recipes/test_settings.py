@@ -25,6 +25,9 @@ ALL = [
     recipes.Crossing,
     recipes.QueryGenerating,
     recipes.GeneratedQueries,
+    recipes.Clusters,
+    recipes.Matching,
+    recipes.ClusterSearch,
 ]
 # What came later and is left out where it is not set, so that what was made before has the same key. Of a table that
 # is set, what it holds is in the key: test_doct5query.py.
@@ -32,6 +35,10 @@ LATER = {
     recipes.PseudoQueries: {"generated"},
     recipes.Mining: {"file"},
     recipes.ContrastiveTraining: {"margin_mse", "teacher_kl"},
+    recipes.Network: {"pawa_layers"},
+    recipes.Training: {"rdrop"},
+    recipes.Encoders: {"pretrained_layers"},
+    recipes.Clusters: {"sample", "margin"},  # what the algorithm does not read
 }
 
 
@@ -43,9 +50,20 @@ def test_every_field_is_part_of_the_configuration(kind):
     json.dumps(config)
 
 
-def test_losses_from_a_teacher_are_in_the_configuration_where_they_count():
-    config = recipes.ContrastiveTraining(margin_mse=0.5).as_config()
-    assert config["margin_mse"] == 0.5 and "teacher_kl" not in config
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (recipes.ContrastiveTraining, "margin_mse", 0.5),
+        (recipes.Network, "pawa_layers", 1),
+        (recipes.Training, "rdrop", 0.15),
+        (recipes.Encoders, "pretrained_layers", 0),
+    ],
+)
+def test_what_came_later_is_in_the_configuration_where_it_counts(kind, name, value):
+    assert kind(**{name: value}).as_config() == {**kind().as_config(), name: value}
+
+
+def test_losses_from_a_teacher_are_not_negative():
     with pytest.raises(InputError, match="teacher_kl is below 0"):
         recipes.ContrastiveTraining(teacher_kl=-1.0)
 
