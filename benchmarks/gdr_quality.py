@@ -189,9 +189,8 @@ NEGATIVES = {
     "ANCE negatives": (
         "ance",
         "Mining.shares={'ance': 1.0}",
-        "Mining.refresh_every=25",
+        "Mining.refresh_every=50",
         "document_encoder/Mining.refresh_every=0",
-        "ContrastiveTraining.evaluate_every=25",
     ),
 }
 AUGMENTATION = {
@@ -240,7 +239,15 @@ def _small_rows() -> list[harness.Row]:
 
 
 ALPHAS, BUDGETS = (0.25, 4.0, 16.0), (100, 200, 400, 1600)
-CLUSTERINGS = ("kmeans", "spherical", "balanced", "agglomerative")
+# What else a small budget can be spent on: name → label and flags.
+OTHERWISE = {
+    "a tree of 20 × 40 clusters": ("tree", "Clusters.branching=[20, 40]"),
+    "kmeans clusters": ("kmeans", 'Clusters.algorithm="kmeans"'),
+    "spherical clusters": ("spherical", 'Clusters.algorithm="spherical"'),
+    "balanced clusters": ("balanced", 'Clusters.algorithm="balanced"'),
+    "agglomerative clusters": ("agglomerative", 'Clusters.algorithm="agglomerative"'),
+    "R-Drop in half the steps": ("rdrop", "Matching.rdrop=0.15", "ContrastiveTraining.steps=100"),
+}
 BEAMS = (8, 32, 64)
 
 
@@ -253,9 +260,9 @@ def _sensitivity_rows() -> list[harness.Row]:
     for alpha in ALPHAS:
         (other,) = small("gdr", f"alpha{alpha}", f"Matching.alpha={alpha}", seeds=(0,))
         table.append(_point(f"alpha {alpha:g}, on dev", other))
-    for name in CLUSTERINGS:
-        (other,) = small("gdr", name, f'Clusters.algorithm="{name}"', seeds=(0,))
-        table.append(_point(f"{name} clusters, on dev", other))
+    for name, (label, *flags) in OTHERWISE.items():
+        (other,) = small("gdr", label, *flags, seeds=(0,))
+        table.append(_point(f"{name}, on dev", other))
     for beams in BEAMS:
         (other,) = small("gdr", f"beams{beams}", f"ClusterSearch.beams={beams}", seeds=(0,))
         table.append(_point(f"{beams} beams, on dev", other))

@@ -92,8 +92,8 @@ class Clusters(Settings):
 
 
 def level_widths(leaves: int) -> list[int]:
-    """Widths of the levels of a tree with at least so many leaves: one level where it can be, else narrow above and wide
-    below.
+    """Widths of the levels of a tree with at least so many leaves: one level where it can be, else narrow above and
+    wide below.
 
     Args:
       leaves: 2 or more.

@@ -11,7 +11,7 @@ NOTEBOOK = CHECKOUT / "notebooks" / "quickstart.ipynb"
 # What makes it short, and nothing else: fewer documents, fewer steps, a smaller search.
 SHORTER = {
     "recipes.PythonDocs()": 'recipes.PythonDocs(packages=("statistics", "heapq", "bisect"))',
-    "steps=60": "steps=4, warmup_steps=2",
+    "steps=120": "steps=4, warmup_steps=2",
     "evaluate_every=30": "evaluate_every=2",
     "dev_queries=200": "dev_queries=20",
     "most_sentences=4": "most_sentences=1",
