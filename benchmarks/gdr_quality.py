@@ -7,7 +7,8 @@ hold its document encoder's. What was chosen (steps, rates, clusters, weights) w
 only read here. Headline rows train for at most the standard budget, 30 minutes on 2 cores, with one seed; comparisons
 for at most the small one, 5 minutes, with three, over which a query's measures are averaged; p of the paired t-test
 over queries. Sensitivities are one seed's, on dev. GDR keeps back a twentieth of the questions, by which its parameters
-are chosen; NCI trains on all of them. Both are trained with R-Drop; NCI's decoder head is a row of its own.
+are chosen; NCI trains on all of them. NCI is trained with R-Drop, which helps it on dev, and GDR without.
+NCI's decoder head is a row of its own.
 """
 
 from __future__ import annotations
