@@ -15,7 +15,8 @@ QUICKSTART_VENV ?= .venv-quickstart
 CORE_VENV ?= .venv-core
 INSTALL ?= yes
 PIP_FLAGS ?= -qq --disable-pip-version-check --no-input
-PYTEST_FLAGS ?= -q -n auto --dist loadfile
+# Files in their order: by their number of tests the longest few would come last, and one core wait for the other.
+PYTEST_FLAGS ?= -q -n auto --dist loadfile --no-loadscope-reorder
 QUICKSTART_FLAGS ?=
 
 SOURCES := $(wildcard gr_jax tasks launch benchmarks tests setup.py)

@@ -275,16 +275,18 @@ def test_vectors_of_documents_stand_for_their_tokens():
         "document_tokens": random.integers(1, 40, (8, 7)).astype(np.int32),
         "document_index": np.arange(8, dtype=np.int32),
     }
-    vectors = BiEncoder(config).apply({"params": params}, batch["document_tokens"], method="encode_document")
+    vectors = encode(config, params, batch["document_tokens"], "document")
     fixed = {name: array for name, array in batch.items() if name != "document_tokens"} | {"document_vectors": vectors}
-    with_tokens, with_vectors = (jax.grad(lambda p, b=b: model.loss_fn(p, b)[0])(params) for b in (batch, fixed))
-    np.testing.assert_allclose(model.loss_fn(params, fixed)[0], model.loss_fn(params, batch)[0], rtol=1e-5)
+    learn = jax.jit(jax.value_and_grad(lambda params, batch: model.loss_fn(params, batch)[0]))
+    (loss_of_tokens, with_tokens), (loss_of_vectors, with_vectors) = learn(params, batch), learn(params, fixed)
+    np.testing.assert_allclose(loss_of_vectors, loss_of_tokens, rtol=1e-5)
     close = functools.partial(np.testing.assert_allclose, atol=1e-5)
     jax.tree.map(close, with_vectors["query"], with_tokens["query"])
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(with_vectors["document"]))
     assert any(np.any(leaf) for leaf in jax.tree.leaves(with_tokens["document"]))
-    np.testing.assert_allclose(model.score_batch(params, fixed), model.score_batch(params, batch), atol=1e-5)
-    (one, others), (same, made) = (model.predict_batch_with_aux(params, b) for b in (fixed, batch))
+    score, predict = jax.jit(model.score_batch), jax.jit(model.predict_batch_with_aux)
+    np.testing.assert_allclose(score(params, fixed), score(params, batch), atol=1e-5)
+    (one, others), (same, made) = (predict(params, b) for b in (fixed, batch))
     np.testing.assert_array_equal(one, same)
     np.testing.assert_allclose(others["documents"], made["documents"], atol=1e-5)
 

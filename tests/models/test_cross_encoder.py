@@ -238,7 +238,7 @@ def test_the_longest_pair_may_fill_all_places():
 
 def test_queries_without_negatives_are_refused(params):
     with pytest.raises(InputError, match="num_negatives"):
-        CrossEncoderModel(CrossEncoder(CONFIG)).loss_fn(params, _batch(np.random.default_rng(0), 3, negatives=0))
+        _loss(CrossEncoderModel(CrossEncoder(CONFIG)), params, _batch(np.random.default_rng(0), 3, negatives=0))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_ten_pairs_are_learned(params, changes):
 
     @jax.jit
     def step(params, state):
-        (_, metrics), gradient = jax.value_and_grad(model.loss_fn, has_aux=True)(params, batch, None)
+        (_, metrics), gradient = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, None)
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, updates), state, metrics["accuracy"][0]
 

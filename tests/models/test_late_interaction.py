@@ -238,7 +238,7 @@ def test_loss_is_a_softmax_over_the_batch(params):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _gradient(model, params, batch):
-    return jax.grad(lambda p: model.loss_fn(p, batch, None)[0])(params)
+    return jax.jit(jax.grad(lambda p: model.loss_fn(p, batch, None)[0]))(params)
 
 
 def test_chunks_give_the_same_gradient(params):
@@ -270,7 +270,7 @@ def test_ten_pairs_are_learned(params):
 
     @jax.jit
     def step(params, state):
-        (_, metrics), gradient = jax.value_and_grad(model.loss_fn, has_aux=True)(params, batch, None)
+        (_, metrics), gradient = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, None)
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, updates), state, metrics["accuracy"][0]
 
