@@ -17,17 +17,17 @@ from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
 from gr_jax.constraints import Trie
 from gr_jax.corpus.passages import sentence_passages
-from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.dense import ClusteredSearch
 from gr_jax.dense.base import check_vectors
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.models.gdr import DOCUMENT, POOLINGS, SIMILARITIES
+from gr_jax.models.gdr import DOCUMENT
 from gr_jax.retrievers import gdr_decoding
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.retrievers.gdr_decoding import Decoded
+from gr_jax.retrievers.gdr_parts import check_parts, check_settings
 from gr_jax.retrievers.passages import Found, best_of_documents, first_depth, passage_name
 from gr_jax.retrievers.query_reader import QueryReader
 
@@ -107,8 +107,8 @@ class GDRRetriever:
         batch_size: int = 32,
         fused: bool | None = None,
     ):
-        _check_parts(module, vocabulary, cids, searcher, document_encoder)
-        _check_settings(cids, beams, chosen, beta, similarity, pooling, normalize)
+        check_parts(module, vocabulary, cids, searcher, document_encoder)
+        check_settings(cids, beams, chosen, beta, similarity, pooling, normalize)
         self.module, self.vocabulary, self.searcher = module, vocabulary, searcher
         if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
             given = "none" if owner is None else f"those of {len(owner)}"
@@ -479,58 +479,3 @@ class GDRRetriever:
             cid = Evidence("docid", self.cids.name(row), share, tuple(self.cids.sequence(row)))
             reasons.append((cid, Evidence("similarity", passage_name(self._owner, vector), score - share)))
         return tuple(reasons)
-
-
-def _check_parts(
-    module: models.EncoderDecoder,
-    vocabulary: text.Vocabulary,
-    cids: Docids,
-    searcher: ClusteredSearch,
-    document_encoder: DenseEncoder | None,
-) -> None:
-    if module.vocab_size < cids.vocab_size:
-        raise InputError(
-            f"the decoder writes {module.vocab_size} tokens, the clusters' identifiers need {cids.vocab_size}",
-            "Use the identifiers that the network was trained on.",
-        )
-    words = module.encoder_config.vocab_size
-    if vocabulary.size > words:
-        raise InputError(
-            f"the vocabulary has {vocabulary.size} tokens, the encoder reads {words}",
-            "Use the vocabulary that the network was trained with.",
-        )
-    if searcher.num_clusters != len(cids):
-        raise InputError(
-            f"{len(cids)} identifiers for {searcher.num_clusters} clusters",
-            "Make it with the clusters of these: ClusteredSearch(vectors, docids.memberships(cids), num_clusters=…).",
-        )
-    widths = {"the queries": module.encoder_config.emb_dim}
-    if document_encoder is not None:
-        widths["the document encoder"] = document_encoder.dimension
-    for whose, width in widths.items():
-        if width != searcher.width:
-            raise InputError(
-                f"vectors of {searcher.width} numbers, and those of {whose} have {width}",
-                "Use encoders of the same width, and the vectors that they gave.",
-            )
-
-
-def _check_settings(cids, beams, chosen, beta, similarity, pooling, normalize) -> None:
-    if normalize not in NORMALIZERS or (normalize == "level" and cids.levels is None):
-        raise InputError(
-            "scores of these identifiers cannot be normalised so",
-            f'Choose one of {", ".join(NORMALIZERS)}; "level" needs identifiers with levels.',
-            value=normalize,
-        )
-    if similarity not in SIMILARITIES or pooling not in POOLINGS:
-        raise InputError(
-            "unknown similarity or pooling",
-            f"Choose among {', '.join(SIMILARITIES)}; {', '.join(POOLINGS)}.",
-            value=(similarity, pooling),
-        )
-    if beams < 1 or (chosen is not None and chosen < 1):
-        raise InputError(
-            "at least one cluster must be looked into", "Give beams ≥ 1 and chosen ≥ 1.", value=(beams, chosen)
-        )
-    if not 0 <= beta < float("inf"):
-        raise InputError("beta weighs the clusters' scores", "Give a number of 0 or more.", value=beta)

@@ -2,150 +2,31 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-
-import jax
 import numpy as np
 import pytest
 
-import gr_jax
-from gr_jax import models, text
-from gr_jax.corpus import Corpus, Document, Queries
-from gr_jax.corpus.passages import sentence_passages
+from gr_jax.corpus import Queries
 from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
-from gr_jax.models import BiEncoderConfig
-from gr_jax.retrievers import DenseEncoder, GDRRetriever, gdr_choice, index
+from gr_jax.retrievers import GDRRetriever, gdr_choice, index
 from gr_jax.retrievers.vectors_alone import VectorsAlone
-from launch.docids import find_docids
-from tests.retrievers.test_generative import docid_scores
-
-QUERIES = ["a red cat", "dogs", "where is it?", "x"]
-VOCABULARY = text.ByteVocabulary()
-WIDTH, DOCUMENTS = 16, 60
-
-
-def vectors(seed: int = 0, documents: int = DOCUMENTS) -> np.ndarray:
-    made = np.random.default_rng(seed).normal(size=(documents, WIDTH)).astype(np.float32)
-    return made / np.linalg.norm(made, axis=1, keepdims=True)
-
-
-@functools.cache
-def tree(most_docids: int = 1) -> Docids:
-    """Eleven clusters of unequal size: two at depth 1, nine at depth 2."""
-    names = [[2], [3], *([4, token] for token in range(5, 14))]
-    random = np.random.default_rng(0)
-    of = np.stack([random.permutation(11)[:most_docids] for _ in range(DOCUMENTS)])
-    of[:11, 0] = np.arange(11)  # none is empty
-    return Docids.build(
-        [names[cluster] for cluster in of.reshape(-1)], vocab_size=14, levels=[(2, 3), (5, 9)],
-        documents=np.repeat(np.arange(DOCUMENTS), most_docids), duplicates="share",
-    )  # fmt: skip
-
-
-def network(cids: Docids, seed: int = 1):
-    """A small BERT and a T5 decoder with random parameters, larger than at initialisation, so that scores differ."""
-    module = models.EncoderDecoder(
-        encoder_config=models.BertConfig(
-            vocab_size=VOCABULARY.size, emb_dim=WIDTH, num_heads=2, num_encoder_layers=1, mlp_dim=24, max_positions=64
-        ),
-        decoder_config=models.T5Config(
-            vocab_size=cids.vocab_size, emb_dim=WIDTH, num_heads=2, head_dim=8, num_decoder_layers=1, mlp_dim=24
-        ),
-        share_embeddings=False,
-        query_residual=True,
-    )
-    tokens = np.ones((1, 4), np.int32)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens, tokens)["params"]  # nothing to compile
-    random = np.random.default_rng(seed)
-
-    def draw(path, leaf) -> np.ndarray:
-        center = 1.0 if "scale" in str(path[-1]) else 0.0
-        return np.asarray(center + 0.3 * random.normal(size=leaf.shape), np.float32)
-
-    return module, jax.tree_util.tree_map_with_path(draw, dict(shapes))
-
-
-def retriever(cids: Docids, *, seed: int = 1, codes: str | None = None, backend: str = "auto", **settings):
-    module, params = network(cids, seed)
-    searcher = ClusteredSearch(vectors(), memberships(cids), codes=codes, backend=backend, num_clusters=len(cids))
-    settings = {"max_query_length": 32, "batch_size": len(QUERIES), "normalize": "level", "beta": 1.5, **settings}
-    return GDRRetriever(module, params, VOCABULARY, cids, searcher, **settings)
-
-
-@functools.cache
-def plain() -> GDRRetriever:
-    """One that documents stay in."""
-    return retriever(tree())
-
-
-def like(made: GDRRetriever, **changes) -> GDRRetriever:
-    """The same with other settings."""
-    other = copy.copy(made)
-    other.__dict__.update(changes)
-    return other
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _states(module, params, read):
-    return module.apply({"params": params}, read, method="encode")
-
-
-def query_vectors(made: GDRRetriever) -> np.ndarray:
-    """From the encoder's states, pooled in NumPy."""
-    read, _ = text.encode_texts(VOCABULARY, QUERIES, made.max_query_length)
-    states = np.asarray(_states(made.module, made.params, read), np.float64)
-    real = (read != 0)[..., None]
-    found = (states * real).sum(axis=1) / real.sum(axis=1) if made.pooling == "mean" else states[:, 0]
-    return found / np.linalg.norm(found, axis=1, keepdims=True) if made.similarity == "cosine" else found
-
-
-def cluster_weights(made: GDRRetriever, beams: int | None = None) -> np.ndarray:
-    """Softmax over the best clusters, float64[queries, clusters]; for clusters beyond the beam by the same sum."""
-    weights = np.exp(docid_scores(_named(made), QUERIES))
-    return weights / -np.sort(-weights, axis=1)[:, :beams].sum(axis=1, keepdims=True)
-
-
-def table(
-    made: GDRRetriever, cids: Docids, documents: np.ndarray, *, chosen: int | None = None, allowed=None
-) -> np.ndarray:
-    """The score of every document, float64[queries, documents]: of the best clusters that hold an allowed one."""
-    similarity = query_vectors(made) @ documents.T.astype(np.float64)
-    similarity = np.tanh(similarity) if made.similarity == "tanh" else similarity
-    allowed = np.broadcast_to(True if allowed is None else allowed, similarity.shape)
-    weights = cluster_weights(made)
-    scores = np.full(similarity.shape, -np.inf)
-    for query in range(len(QUERIES)):
-        held = [row for row in range(len(cids)) if allowed[query, cids.documents_of(row)].any()]
-        for row in sorted(held, key=lambda row: -weights[query, row])[:chosen]:
-            inside = cids.documents_of(row)
-            found = similarity[query, inside] + made.beta * weights[query, row]
-            scores[query, inside] = np.maximum(scores[query, inside], found)
-    return np.where(allowed, scores, -np.inf)
-
-
-def _named(made: GDRRetriever):
-    """What `docid_scores` reads of a generative retriever."""
-
-    class Named:
-        docids, module, params = made.cids, made.module, made.params
-        normalize, max_query_length = made.normalize, made.max_query_length
-
-    return Named
-
-
-def check(ranking, scores: np.ndarray, k: int) -> None:
-    """The k best of a table of scores, −inf for those that must not be found."""
-    best = np.full((len(scores), k), -np.inf)
-    best[:, : scores.shape[1]] = -np.sort(-scores, axis=1)[:, :k]
-    np.testing.assert_allclose(ranking.score, best, atol=1e-5)
-    assert (ranking.doc_index >= 0).tolist() == np.isfinite(best).tolist()
-    for row, documents in enumerate(ranking.doc_index):
-        real = documents[documents >= 0]
-        assert len(set(real.tolist())) == len(real)
-        np.testing.assert_allclose(scores[row, real], ranking.score[row, : len(real)], atol=1e-5)
+from tests.retrievers.small_gdr import (
+    DOCUMENTS,
+    QUERIES,
+    VOCABULARY,
+    check,
+    cluster_weights,
+    corpus,
+    like,
+    network,
+    plain,
+    query_vectors,
+    retriever,
+    table,
+    tree,
+    vectors,
+)
 
 
 @pytest.mark.parametrize(
@@ -247,108 +128,6 @@ def test_other_parameters():
     assert np.abs(changed.retrieve(QUERIES, 5).score - plain().retrieve(QUERIES, 5).score).max() > 1e-3
 
 
-def document_encoder() -> DenseEncoder:
-    stack = models.BertConfig(
-        vocab_size=VOCABULARY.size, emb_dim=WIDTH, num_heads=2, num_encoder_layers=1, mlp_dim=16, max_positions=64
-    )
-    config = BiEncoderConfig(stack, similarity="cosine")
-    module, tokens = models.BiEncoder(config), np.ones((1, 4), np.int32)
-    params = jax.jit(module.init)(jax.random.key(0), tokens, tokens)["params"]
-    return DenseEncoder(config, params, VOCABULARY, query_length=32, document_length=32)
-
-
-def corpus(first: int, last: int) -> Corpus:
-    return Corpus.from_documents(Document(f"d{n}", "", f"text number {n} of {n * n}") for n in range(first, last))
-
-
-OWNER = np.sort(np.concatenate([np.arange(24), np.random.default_rng(3).integers(0, 24, DOCUMENTS - 24)]))
-
-
-@functools.cache
-def passages_tree() -> Docids:
-    """The clusters of `tree`, of 24 documents."""
-    rows = [tree().sequence(tree().rows_of(document)[0]) for document in range(24)]
-    return Docids.build(
-        rows, vocab_size=14, levels=tree().levels, documents=np.arange(24), duplicates="share"
-    )  # fmt: skip
-
-
-def of_passages(**settings) -> GDRRetriever:
-    """24 documents of 60 vectors, one or more each, all in the clusters of their document."""
-    cids = passages_tree()
-    members = memberships(cids)[OWNER]
-    searcher = ClusteredSearch(vectors(), members, num_clusters=len(cids))
-    module, params = network(cids)
-    settings = {"max_query_length": 32, "batch_size": len(QUERIES), "normalize": "level", "beta": 1.5, **settings}
-    return GDRRetriever(module, params, VOCABULARY, cids, searcher, OWNER, most_sentences=2, **settings)
-
-
-def best_of_passages(made: GDRRetriever, **settings) -> np.ndarray:
-    """The table of documents: the best of their vectors'."""
-    cids = made.cids
-    of_vectors = Docids.build(
-        [passages_tree().sequence(passages_tree().rows_of(document)[0]) for document in OWNER], vocab_size=14,
-        levels=cids.levels, documents=np.arange(DOCUMENTS), duplicates="share",
-    )  # fmt: skip
-    scores = table(like(made, cids=of_vectors), of_vectors, vectors(), **settings)
-    return np.stack([scores[:, document == OWNER].max(axis=1) for document in range(24)], axis=1)
-
-
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("chosen", [None, 3])
-def test_a_document_of_several_vectors_is_found_by_the_best(fused, chosen):
-    made = of_passages(fused=fused, chosen=chosen)
-    assert made.num_documents == 24
-    for k in (1, 5, 30):
-        check(made.retrieve(QUERIES, k), best_of_passages(made, chosen=chosen), k)
-    allowed = np.random.default_rng(0).random((len(QUERIES), 24)) < 0.4
-    expected = best_of_passages(made, chosen=chosen, allowed=allowed[:, OWNER])
-    check(made.retrieve(QUERIES, 9, allowed=allowed), expected, 9)
-
-
-def test_evidence_names_the_sentence():
-    made = of_passages()
-    found = made.retrieve(QUERIES, 4, explain=True)
-    similarity = np.tanh(query_vectors(made) @ vectors().T)
-    first = np.searchsorted(OWNER, np.arange(24))
-    for row, documents in enumerate(found.doc_index.tolist()):
-        for document, (_, alike) in zip(documents, found.evidence[row], strict=True):
-            its = np.flatnonzero(OWNER == document)
-            number = int(its[np.argmax(similarity[row, its])] - first[document])
-            assert alike.text == (f"sentence {number}" if number else "document")
-            np.testing.assert_allclose(alike.score, similarity[row, its].max(), atol=1e-5)
-
-
-def test_documents_of_several_vectors_come_and_go(tmp_path):
-    encoder = document_encoder()
-    made = of_passages(document_encoder=encoder)
-    made.save(tmp_path / "old", corpus="")
-    made = index.load_retriever(tmp_path / "old")
-    new = Corpus.from_documents(
-        [Document("a", "t", "The first sentence of it. Another sentence that follows it. And a third one of them.")]
-    )
-    texts, _ = sentence_passages(new, 2)
-    assert len(texts) == 3
-    whole = encoder.encode(texts, "document")
-    cids, kept = passages_tree(), ~np.isin(OWNER, [4, 5])
-    means = np.full((len(cids), WIDTH), np.nan)
-    for row in range(len(cids)):
-        inside = np.isin(OWNER, cids.documents_of(row)) & kept
-        means[row] = vectors()[inside].mean(axis=0) if inside.any() else np.nan
-    made.update(add=new, remove=[4, 5])
-    assert made.num_documents == 25
-    assert sorted(made.docids().documents.tolist()) == [d for d in range(25) if d not in (4, 5)]
-    found = made.retrieve(QUERIES, 25)
-    assert not np.isin(found.doc_index, [4, 5]).any() and (found.doc_index == 24).sum() == len(QUERIES)
-    row = int(np.nanargmax(means @ whole[0]))
-    weights, similarity = cluster_weights(made), np.tanh(query_vectors(made) @ whole.T).max(axis=1)
-    for query in range(len(QUERIES)):
-        score = found.score[query, found.doc_index[query] == 24]
-        np.testing.assert_allclose(score, similarity[query] + made.beta * weights[query, row], atol=1e-4)
-    with pytest.raises(InputError, match="no document has this position"):
-        made.update(remove=[25])
-
-
 def test_all_clusters_and_vectors_alone():
     made = like(plain(), chosen=2, beams=4)
     decoded = made.decode(QUERIES)
@@ -367,60 +146,6 @@ def test_all_clusters_and_vectors_alone():
     allowed = np.arange(DOCUMENTS) % 3 == 0
     found = VectorsAlone(made).retrieve(QUERIES, 3, allowed=allowed).doc_index
     assert (found % 3 == 0).all() and documents.shape == (len(QUERIES), DOCUMENTS)
-
-
-def test_updates_without_training(tmp_path):
-    """An added document is in the cluster whose mean has the largest product with it; all through folders."""
-    encoder, cids = document_encoder(), tree()
-    made = retriever(cids, document_encoder=encoder)
-    index.save(tmp_path / "old", made, corpus(0, DOCUMENTS))
-    searcher = gr_jax.load(tmp_path / "old")
-    added = encoder.encode(corpus(60, 66).contents, "document")
-    means = np.stack([vectors()[cids.documents_of(row)].mean(axis=0) for row in range(len(cids))])
-    of_added = np.argmax(added @ means.T, axis=1)
-    emptied = next(row for row in range(len(cids)) if row not in of_added)
-    removed = sorted({*cids.documents_of(emptied).tolist(), 7})
-    searcher.update(add=corpus(60, 66), remove=[f"d{n}" for n in removed])
-    entries = [(cids.sequence(cids.rows_of(d)[0]), d) for d in range(DOCUMENTS) if d not in removed]
-    entries += [(cids.sequence(row), 60 + n) for n, row in enumerate(of_added)]
-    left = Docids.build(
-        [tokens for tokens, _ in entries], vocab_size=cids.vocab_size, levels=cids.levels, num_documents=66,
-        documents=[document for _, document in entries], duplicates="share",
-    )  # fmt: skip
-    expected = table(like(made, cids=left), left, np.concatenate([vectors(), added]))
-    assert len(left) == len(cids) - 1 and np.isneginf(expected[:, removed]).all()
-    for folder in ("new", "again"):
-        assert searcher.retriever.num_documents == len(searcher.corpus) == 66
-        check(searcher.retrieve(QUERIES, 66), expected, 66)
-        index.save(tmp_path / folder, searcher.retriever, searcher.corpus)
-        searcher = gr_jax.load(tmp_path / folder)
-        described = find_docids(tmp_path / folder)
-        for name in ("tokens", "offsets", "documents", "num_documents"):
-            np.testing.assert_array_equal(getattr(described, name), getattr(left, name))
-    hit = searcher.search(QUERIES[0], 1)[0]
-    assert hit.docid and hit.doc_id not in {f"d{n}" for n in removed}
-
-
-def test_nothing_is_left():
-    made = retriever(tree(), document_encoder=document_encoder())
-    made.update(remove=range(DOCUMENTS))
-    found = made.retrieve(QUERIES, 3, explain=True)
-    assert (found.doc_index == -1).all() and found.evidence == ((),) * len(QUERIES)
-    with pytest.raises(InputError, match="no documents left"):
-        made.decode(QUERIES)
-    made.update(add=corpus(60, 62))
-    assert sorted(made.retrieve(QUERIES[:1], 3).doc_index[0]) == [-1, 60, 61]
-
-
-def test_updates_that_cannot_be_change_nothing():
-    made = retriever(tree())
-    with pytest.raises(InputError, match="nothing to encode"):
-        made.update(add=corpus(60, 62), remove=[1])
-    made.document_encoder = document_encoder()
-    with pytest.raises(InputError, match="no such document"):
-        made.update(add=corpus(60, 62), remove=[60])
-    assert made.num_documents == DOCUMENTS
-    check(made.retrieve(QUERIES, 60), table(made, tree(), vectors()), 60)
 
 
 def test_what_was_saved_answers_alike(tmp_path):

@@ -1,0 +1,70 @@
+"""Whether what a `GDRRetriever` is made of fits together."""
+
+from __future__ import annotations
+
+from gr_jax import models, text
+from gr_jax.decoding.decoder import NORMALIZERS
+from gr_jax.dense import ClusteredSearch
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from gr_jax.models.gdr import POOLINGS, SIMILARITIES
+from gr_jax.retrievers.dense_encoder import DenseEncoder
+
+
+def check_parts(
+    module: models.EncoderDecoder,
+    vocabulary: text.Vocabulary,
+    cids: Docids,
+    searcher: ClusteredSearch,
+    document_encoder: DenseEncoder | None,
+) -> None:
+    """Raises InputError for parts that were not made for each other."""
+    if module.vocab_size < cids.vocab_size:
+        raise InputError(
+            f"the decoder writes {module.vocab_size} tokens, the clusters' identifiers need {cids.vocab_size}",
+            "Use the identifiers that the network was trained on.",
+        )
+    words = module.encoder_config.vocab_size
+    if vocabulary.size > words:
+        raise InputError(
+            f"the vocabulary has {vocabulary.size} tokens, the encoder reads {words}",
+            "Use the vocabulary that the network was trained with.",
+        )
+    if searcher.num_clusters != len(cids):
+        raise InputError(
+            f"{len(cids)} identifiers for {searcher.num_clusters} clusters",
+            "Make it with the clusters of these: ClusteredSearch(vectors, docids.memberships(cids), num_clusters=…).",
+        )
+    widths = {"the queries": module.encoder_config.emb_dim}
+    if document_encoder is not None:
+        widths["the document encoder"] = document_encoder.dimension
+    for whose, width in widths.items():
+        if width != searcher.width:
+            raise InputError(
+                f"vectors of {searcher.width} numbers, and those of {whose} have {width}",
+                "Use encoders of the same width, and the vectors that they gave.",
+            )
+
+
+def check_settings(
+    cids: Docids, beams: int, chosen: int | None, beta: float, similarity: str, pooling: str, normalize: str
+) -> None:
+    """Raises InputError for settings that are unknown, or by which nothing could be found."""
+    if normalize not in NORMALIZERS or (normalize == "level" and cids.levels is None):
+        raise InputError(
+            "scores of these identifiers cannot be normalised so",
+            f'Choose one of {", ".join(NORMALIZERS)}; "level" needs identifiers with levels.',
+            value=normalize,
+        )
+    if similarity not in SIMILARITIES or pooling not in POOLINGS:
+        raise InputError(
+            "unknown similarity or pooling",
+            f"Choose among {', '.join(SIMILARITIES)}; {', '.join(POOLINGS)}.",
+            value=(similarity, pooling),
+        )
+    if beams < 1 or (chosen is not None and chosen < 1):
+        raise InputError(
+            "at least one cluster must be looked into", "Give beams ≥ 1 and chosen ≥ 1.", value=(beams, chosen)
+        )
+    if not 0 <= beta < float("inf"):
+        raise InputError("beta weighs the clusters' scores", "Give a number of 0 or more.", value=beta)
