@@ -94,6 +94,7 @@ def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSear
         chosen=search.chosen,
         measure=search.measure,
         most_share=search.most_share,
+        progress=True,
     )
 
 

@@ -11,6 +11,7 @@ import gin
 import numpy as np
 
 from gr_jax import evaluation
+from gr_jax import progress as progress_lib
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Ranking, ranking_to_run
 
@@ -49,7 +50,7 @@ class Choice:
         return {**dataclasses.asdict(self), "table": [dict(point) for point in self.table]}
 
 
-@gin.configurable(module="gr_jax.retrievers", denylist=["retriever", "queries", "qrels", "corpus"])
+@gin.configurable(module="gr_jax.retrievers", denylist=["retriever", "queries", "qrels", "corpus", "progress"])
 def choose(
     retriever: GDRRetriever,
     queries: Queries,
@@ -62,6 +63,7 @@ def choose(
     measures: Sequence[str] = MEASURES,
     most_share: float = 1.0,
     k: int = 100,
+    progress: bool = False,
 ) -> Choice:
     """Measures every beta with every number of clusters. Queries are decoded once, and searched again for each.
 
@@ -77,6 +79,7 @@ def choose(
       most_share: points that score a larger share of the documents, in the mean over the queries, are not taken, unless
         all of them do.
       k: depth of the rankings; at least the measures'.
+      progress: show a bar.
 
     Returns:
       The best point, and all. Of equal values the one with fewer clusters is taken, then the lower beta.
@@ -95,12 +98,14 @@ def choose(
             raise InputError(f"rankings of {k} documents", "Give k of at least the measures' depth.", value=one)
     decoded = retriever.decode(queries.texts)
     table: list[dict[str, Any]] = []
-    for count in chosen:
-        share = float(np.mean(retriever.share_scored(decoded, count)))
-        for beta in betas:
-            ranking = Ranking(*retriever.search(decoded, k, chosen=count, beta=beta))
-            values = evaluation.evaluate(ranking_to_run(ranking, queries.ids, corpus), qrels, names)
-            table.append({"beta": float(beta), "chosen": int(count), "share_scored": share, **values})
+    with progress_lib.bar("Choosing on dev how to search", len(chosen) * len(betas), enabled=progress) as bar:
+        for count in chosen:
+            share = float(np.mean(retriever.share_scored(decoded, count)))
+            for beta in betas:
+                ranking = Ranking(*retriever.search(decoded, k, chosen=count, beta=beta))
+                values = evaluation.evaluate(ranking_to_run(ranking, queries.ids, corpus), qrels, names)
+                table.append({"beta": float(beta), "chosen": int(count), "share_scored": share, **values})
+                bar.advance()
     least = min(point["share_scored"] for point in table)
     affordable = [point for point in table if point["share_scored"] <= max(most_share, least)]
     best = max(affordable, key=lambda point: (point[name], -point["chosen"], -point["beta"]))
