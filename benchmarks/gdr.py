@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import gdr_efficiency, gdr_quality, gdr_scaling, harness, large_index
+from benchmarks import gdr_efficiency, gdr_quality, gdr_scaling, gdr_sensitivity, harness, large_index
 
 PARTS = {
     "gdr_quality": gdr_quality,
+    gdr_sensitivity.NAME: gdr_sensitivity,
     "gdr_efficiency": gdr_efficiency,
     "gdr_scaling": gdr_scaling,
     "large_index": large_index,
@@ -20,4 +21,6 @@ PARTS = {
 
 
 if __name__ == "__main__":
-    sys.exit(harness.main_of_parts({name: part.rows for name, part in PARTS.items()}))
+    status = harness.main_of_parts({name: part.rows for name, part in PARTS.items()})
+    gdr_sensitivity.draw()
+    sys.exit(status)

@@ -1,4 +1,4 @@
-"""GDR beside NCI and its own bi-encoder, its ablations and its sensitivities: `python -m benchmarks.gdr_quality`.
+"""GDR beside NCI and its own bi-encoder, and its ablations: `python -m benchmarks.gdr_quality`.
 
 Every row reads recipes that are run as a user runs them, each in a process of its own, into `runs/gdr/` (and
 `runs/dense/`, for document encoders): once, wherever they appear. GDR, NCI and the bi-encoder have the same document
@@ -6,7 +6,7 @@ encoder, the same documents, questions and pseudo-queries; GDR and NCI the same 
 hold its document encoder's. What was chosen (steps, rates, clusters, weights) was chosen on dev; the test splits are
 only read here. Headline rows train for at most the standard budget, 30 minutes on 2 cores, with one seed; comparisons
 for at most the small one, 5 minutes, with three, over which a query's measures are averaged; p of the paired t-test
-over queries. Sensitivities are one seed's, on dev. GDR keeps back a twentieth of the questions, by which its parameters
+over queries. GDR keeps back a twentieth of the questions, by which its parameters
 are chosen; NCI trains on all of them. NCI is trained with R-Drop, which helps it on dev, and GDR without.
 NCI's decoder head is a row of its own.
 """
@@ -53,38 +53,38 @@ def encoder(seed: int) -> RecipeRun:
     return RecipeRun("dense", DATA, "dpr", f"encoder_{seed}", budget="small", flags=flags)
 
 
-UNTRAINED = RecipeRun(
-    "dense",
-    DATA,
-    "dpr",
-    "encoder_untrained",
-    flags=("ContrastiveTraining.steps=0", "query_side/ContrastiveTraining.steps=0", "Search.hybrid=False"),
-)
-INPUT_EMBEDDINGS = dataclasses.replace(
-    UNTRAINED, label="encoder_inputs", flags=(*UNTRAINED.flags, "Encoders.pretrained_layers=0")
-)
+@functools.cache
+def bi_encoder(seed: int) -> RecipeRun:
+    """The same encoder, whose side of queries then trains for as many steps as GDR, on batches as large."""
+    before = encoder(seed)
+    queries = ("steps=200", "evaluate_every=50", "checkpoint_every=50", "dev_queries=200")
+    flags = (*before.flags, *(f"query_side/ContrastiveTraining.{flag}" for flag in queries))
+    return dataclasses.replace(before, label=f"both_{seed}", flags=flags, trained=before)
 
 
 def small(
     recipe: str,
     label: str = "",
     *flags: str,
+    ablation: str = "",
     seeds: Sequence[int] = SEEDS,
     on: RecipeRun | None = None,
+    trained: bool = True,
     queries: RecipeRun | None = None,
 ) -> tuple[RecipeRun, ...]:
-    """A recipe at the small budget, once for each seed; `on` another document encoder than the seed's own, with the
-    generated `queries` of another run."""
+    """A recipe at the small budget, once for each seed, on the seed's own document encoder or `on` another, or on one
+    that is not `trained`; with the generated `queries` of another run."""
     training = "Training" if recipe == "nci" else "ContrastiveTraining"
     return tuple(
         RecipeRun(
             "gdr",
             DATA,
             recipe,
-            "_".join(filter(None, ("small", label, str(seed)))),
+            "_".join(filter(None, ("small", label or ablation, str(seed)))),
             budget=f"small_{recipe}",
+            ablation=ablation,
             flags=(*flags, f"{training}.seed={seed}", f"Clusters.seed={seed}"),
-            encoder=encoder(seed) if on is None else on,
+            encoder=(encoder(seed) if on is None else on) if trained else None,
             queries=queries,
         )
         for seed in seeds
@@ -124,28 +124,26 @@ def scored(run: RecipeRun, split: str) -> Values:
 
 
 def nearest(run: RecipeRun, split: str) -> Values:
-    """What the decoder's choice is worth: of as many clusters those whose means are nearest to the query's vector."""
+    """What the decoder's choice is worth: instead of it the clusters whose means are nearest to the query's vector, as
+    many as score the same share of the documents in the mean."""
     run.make()
     retriever: Any = index.load(run.folder / "index").retriever
     dataset = read_beir(harness.data_folder(run.data))
     queries, qrels = dataset.split_queries(split), dataset.split(split)
     decoded = retriever.decode(queries.texts)
-    clusters = retriever.searcher.choose_clusters(np.asarray(decoded.vectors), retriever.chosen)
-    chosen = decoded._replace(clusters=clusters, weights=np.zeros(clusters.shape, np.float32))
-    ranking = Ranking(*retriever.search(chosen, 100))
+    searcher, wanted = retriever.searcher, float(np.mean(retriever.share_scored(decoded)))
+    ranked = searcher.choose_clusters(np.asarray(decoded.vectors), searcher.num_clusters)
+    held = np.where(ranked >= 0, searcher.sizes()[ranked], 0)
+    shares = np.cumsum(held, axis=1).mean(axis=0) / searcher.num_live
+    count = 1 + int(np.argmin(np.abs(shares - wanted)))
+    clusters = ranked[:, :count]
+    means = decoded._replace(clusters=clusters, weights=np.zeros(clusters.shape, np.float32))
+    ranking = Ranking(*retriever.search(means, 100, chosen=count))
     return {
-        "share scored": float(np.mean(retriever.share_scored(chosen))),
+        "clusters": count,
+        "share scored": float(np.mean(retriever.share_scored(means, count))),
         **evaluate(ranking_to_run(ranking, queries.ids, dataset.corpus), qrels, MEASURES),
     }
-
-
-def sensitivity(run: RecipeRun, beta: float | None = None, chosen: int | None = None) -> Values:
-    """A point of the table that was measured on dev."""
-    run.make()
-    choice = json.loads((run.folder / "index" / "choice.json").read_text(encoding="utf-8"))
-    beta, chosen = (choice["beta"] if beta is None else beta), (choice["chosen"] if chosen is None else chosen)
-    (point,) = [p for p in choice["table"] if (p["beta"], p["chosen"]) == (beta, chosen)]
-    return {name: point[name] for name in ("Success@1", "RR@10", "R@100", "share_scored")}
 
 
 def _row(name: str, system: System, split: str, **bounds) -> harness.Row:
@@ -192,17 +190,20 @@ def _headline_rows() -> list[harness.Row]:
                 f"{name} GDR above its bi-encoder", System((gdr,), "GDR"), System((DPR[data],), "DPR"), split,
                 claimed=MEASURES,
             ),
-            harness.Row(
-                name=f"{name} GDR, share scored",
-                config={"split": split, **gdr.config(), "what": "share"},
-                measure=functools.partial(scored, gdr, split),
-                at_most={"share scored": 0.15, "lost": 0.01},
-                corpus=gdr.fingerprint,
-                seeds=(0,),
+            *(
+                harness.Row(
+                    name=f"{name} {title}, share scored",
+                    config={"split": split, **run.config(), "what": "share"},
+                    measure=functools.partial(scored, run, split),
+                    at_most={"share scored": 0.15, "lost": 0.01},
+                    corpus=run.fingerprint,
+                    seeds=(0,),
+                )
+                for title, run in (("GDR", gdr), ("GDR, a vector a sentence", passages))
             ),
             harness.Row(
                 name=f"{name} GDR, clusters of the nearest means",
-                config={"split": split, **gdr.config(), "what": "nearest means"},
+                config={"split": split, **gdr.config(), "what": "nearest means, the same share"},
                 measure=functools.partial(nearest, gdr, split),
                 corpus=gdr.fingerprint,
                 seeds=(0,),
@@ -211,31 +212,25 @@ def _headline_rows() -> list[harness.Row]:
     return table
 
 
-# What is compared with GDR as it is: name → its label and flags.
-NEGATIVES = {
-    "BM25 negatives": ("bm25", "Mining.shares={'bm25': 1.0}"),
-    "random negatives": ("random", "Mining.shares={'random': 1.0}"),
-    "ANCE negatives": (
-        "ance",
-        "Mining.shares={'ance': 1.0}",
-        "Mining.refresh_every=50",
-        "document_encoder/Mining.refresh_every=0",
-    ),
-}
-AUGMENTATION = {
-    "no pseudo-queries": ("none", "ContrastiveTraining.rates={'query': 1.0}"),
-    "spans": ("spans", "PseudoQueries.kinds={'span': 5}"),
-    "generated queries": ("generated", "PseudoQueries.kinds={'generated': 5}"),
-    "generated queries and spans": ("both", "PseudoQueries.kinds={'generated': 5, 'span': 5}"),
+# What is compared with GDR as it is: title → file of `gin_configs/ablations/`.
+ABLATIONS = {
+    "BM25 negatives": "bm25_negatives",
+    "random negatives": "random_negatives",
+    "ANCE negatives": "ance_negatives",
+    "no pseudo-queries": "no_pseudo_queries",
+    "spans": "spans",
+    "generated queries": "generated_queries",
+    "generated queries and spans": "generated_and_spans",
 }
 GENERATED = ("generated queries", "generated queries and spans")
-# Documents' vectors are means of input embeddings there; what reads queries is MiniLM all the same.
-QUERIES_BY_MINILM = {"gdr": ('Matching.start="pretrained"',), "nci": ('nci.start="pretrained"',)}
+# GDR and NCI on other document encoders than the one that was trained.
+ENCODERS = {"MiniLM untuned": "untuned_documents", "input embeddings": "input_embeddings"}
 
 
 def _small_rows() -> list[harness.Row]:
     gdr = System(small("gdr"), "GDR")
     nci = System(small("nci"), "NCI")
+    dpr = System(tuple(bi_encoder(seed) for seed in SEEDS), "DPR")
     budget = {"at_most": {"core-minutes": SMALL}}
     table = []
     for split in ("test", "test_unseen"):
@@ -243,78 +238,33 @@ def _small_rows() -> list[harness.Row]:
         table += [
             _row(f"{name}, GDR", gdr, split, **budget),
             _row(f"{name}, NCI", nci, split, **budget),
+            _row(f"{name}, its bi-encoder", dpr, split, **budget),
             _gap(f"{name}, GDR above NCI", gdr, nci, split),
+            _gap(f"{name}, GDR above its bi-encoder", gdr, dpr, split),
         ]
-        for title, (label, *flags) in {**NEGATIVES, **AUGMENTATION}.items():
+        for title, ablation in ABLATIONS.items():
             written = doct5query.RUN if title in GENERATED else None
-            other = System(small("gdr", label, *flags, queries=written), "GDR")
+            other = System(small("gdr", ablation=ablation, queries=written), "GDR")
             table += [
                 _row(f"{name}, {title}", other, split, **budget),
                 _gap(f"{name}, above {title}", gdr, other, split),
             ]
-        for title, on in (("MiniLM untuned", UNTRAINED), ("input embeddings", INPUT_EMBEDDINGS)):
+        for title, ablation in ENCODERS.items():
             for recipe, own in (("gdr", gdr), ("nci", nci)):
-                label = on.label.removeprefix("encoder_")
-                start = QUERIES_BY_MINILM[recipe] if on is INPUT_EMBEDDINGS else ()
-                other = System(small(recipe, label, *start, on=on), own.name)
+                other = System(small(recipe, ablation=ablation, trained=False), own.name)
                 table += [
                     _row(f"{name}, {own.name} on {title}", other, split, **budget),
                     _gap(f"{name}, {own.name} above {own.name} on {title}", own, other, split),
                 ]
-        pawa = System(small("nci", "pawa", "Network.pawa_layers=1"), "NCI")
+        pawa = System(small("nci", ablation="decoder_head"), "NCI")
         table.append(_row(f"{name}, NCI with its decoder head", pawa, split))
         table.append(_row(f"{name}, GDR, five seeds", System(small("gdr", seeds=STABILITY), "GDR"), split))
     return table
 
 
-ALPHAS, BUDGETS = (0.25, 4.0, 16.0), (100, 200, 400, 1600)
-# What else a small budget can be spent on: name → label and flags.
-OTHERWISE = {
-    "a tree of 20 × 40 clusters": ("tree", "Clusters.branching=[20, 40]"),
-    "kmeans clusters": ("kmeans", 'Clusters.algorithm="kmeans"'),
-    "spherical clusters": ("spherical", 'Clusters.algorithm="spherical"'),
-    "balanced clusters": ("balanced", 'Clusters.algorithm="balanced"'),
-    "agglomerative clusters": ("agglomerative", 'Clusters.algorithm="agglomerative"'),
-    "R-Drop in half the steps": ("rdrop", "Matching.rdrop=0.15", "ContrastiveTraining.steps=100"),
-}
-BEAMS = (8, 32, 64)
-
-
-def _sensitivity_rows() -> list[harness.Row]:
-    (run,) = small("gdr", seeds=(0,))
-    table = []
-    for budget in BUDGETS:
-        (other,) = small("gdr", f"budget{budget}", f"Clusters.budget={budget}", seeds=(0,))
-        table.append(_point(f"{budget} clusters, on dev", other))
-    for alpha in ALPHAS:
-        (other,) = small("gdr", f"alpha{alpha}", f"Matching.alpha={alpha}", seeds=(0,))
-        table.append(_point(f"alpha {alpha:g}, on dev", other))
-    for name, (label, *flags) in OTHERWISE.items():
-        (other,) = small("gdr", label, *flags, seeds=(0,))
-        table.append(_point(f"{name}, on dev", other))
-    for beams in BEAMS:
-        (other,) = small("gdr", f"beams{beams}", f"ClusterSearch.beams={beams}", seeds=(0,))
-        table.append(_point(f"{beams} beams, on dev", other))
-    for beta in (0.0, 0.02, 0.05, 0.1, 0.3, 1.0):
-        table.append(_point(f"beta {beta:g}, on dev", run, beta=beta))
-    for chosen in (5, 10, 20, 40, 80, 120):
-        table.append(_point(f"{chosen} clusters chosen, on dev", run, chosen=chosen))
-    return table
-
-
-def _point(name: str, run: RecipeRun, **point) -> harness.Row:
-    return harness.Row(
-        name=name,
-        config={**run.config(), "point": point},
-        measure=functools.partial(sensitivity, run, **point),
-        corpus=run.fingerprint,
-        seeds=(0,),
-    )
-
-
 def rows() -> list[harness.Row]:
     """The table, in the order in which it is measured."""
-    return [*_headline_rows(), *_small_rows(), *_sensitivity_rows()]
+    return [*_headline_rows(), *_small_rows()]
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class RecipeRun:
       label: tells apart runs of one recipe on the same data.
       subset: of the documents, by name; "" takes all.
       budget: of `gin_configs/budgets/`; "" leaves the recipe's own.
+      ablation: of `gin_configs/ablations/`, read last; "" is none.
       flags: gin bindings, over all of these.
       trained: the run whose model this one's is, by the same settings; it is not trained again.
       encoder: the run of `dpr` whose encoder this one takes for its documents.
@@ -54,6 +55,7 @@ class RecipeRun:
     label: str = ""
     subset: str = ""
     budget: str = ""
+    ablation: str = ""
     flags: tuple[str, ...] = ()
     trained: RecipeRun | None = None
     encoder: RecipeRun | None = None
@@ -68,8 +70,9 @@ class RecipeRun:
     @property
     def gin_files(self) -> list[str]:
         """In the order in which they are read."""
-        budget = [f"gin_configs/budgets/{self.budget}.gin"] if self.budget else []
-        return [f"gin_configs/recipes/{self.recipe}.gin", *budget]
+        after = {"budgets": self.budget, "ablations": self.ablation}
+        named = [f"gin_configs/{folder}/{name}.gin" for folder, name in after.items() if name]
+        return [f"gin_configs/recipes/{self.recipe}.gin", *named]
 
     @functools.cache  # noqa: B019 - a process that measures lives for its rows
     def make(self) -> None:

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+# Distances that are held at once: 256 MiB. More points are looked at one block after the other.
+_MOST_DISTANCES = 1 << 26
 # Distances decide discrete ids, so matrix products are exact float32 on every backend (no TF32, no bf16 passes).
 EXACT = lax.Precision.HIGHEST
 
@@ -60,6 +62,30 @@ def _nearest(points, centers, active):
     return first_minimum(distances)
 
 
+def _assign(points, real, centers, active):
+    """Of each point its nearest active center and the squared distance to it; of each center how many of the `real`
+    points have it for that, and their sum."""
+    n, k = len(points), len(centers)
+    rows = max(1, _MOST_DISTANCES // k)
+    if n <= rows:
+        nearest, distances = _nearest(points, centers, active)
+        members = (jnp.arange(k) == nearest[:, None]) & real[:, None]  # --> [n, k]
+        sums = jnp.matmul(members.astype(points.dtype).T, points, precision=EXACT)  # --> [k, d]
+        return nearest, distances, jnp.sum(members, axis=0), sums
+
+    def block(so_far, part):
+        nearest, distances, sizes, sums = _assign(part[0], part[1], centers, active)
+        return (so_far[0] + sizes, so_far[1] + sums), (nearest, distances)
+
+    blocks = -(-n // rows)
+    padded = [jnp.pad(x, [(0, blocks * rows - n)] + [(0, 0)] * (x.ndim - 1)) for x in (points, real)]
+    parts = tuple(x.reshape(blocks, rows, *x.shape[1:]) for x in padded)
+    nothing = jnp.zeros(k, jnp.int32), jnp.zeros_like(centers)
+    (sizes, sums), found = lax.scan(block, nothing, parts)
+    nearest, distances = (x.reshape(-1)[:n] for x in found)
+    return nearest, distances, sizes, sums
+
+
 def fit_one(
     points: Float[Array, "n d"],
     count: Int[Array, ""],
@@ -87,10 +113,7 @@ def fit_one(
 
     def improve(carry):
         centers, _, step = carry
-        nearest, distances = _nearest(points, centers, active)
-        members = (jnp.arange(k) == nearest[:, None]) & real[:, None]  # --> [n, k]
-        sizes = jnp.sum(members, axis=0)  # --> [k]
-        sums = jnp.matmul(members.astype(points.dtype).T, points, precision=EXACT)  # --> [k, d]
+        _, distances, sizes, sums = _assign(points, real, centers, active)
         means = sums / jnp.maximum(sizes, 1)[:, None]
         empty = (sizes == 0) & active
         _, worst = lax.top_k(jnp.where(real, distances, -1.0), min(k, n))  # --> [k]
@@ -107,7 +130,7 @@ def fit_one(
         return (step < iterations) & (shift > tolerance * variance)
 
     centers, _, steps = lax.while_loop(unsettled, improve, (centers, jnp.float32(jnp.inf), jnp.int32(0)))
-    nearest, distances = _nearest(points, centers, active)
+    nearest, distances, _, _ = _assign(points, real, centers, active)
     return centers, nearest, jnp.sum(jnp.where(real, distances, 0.0)), steps
 
 

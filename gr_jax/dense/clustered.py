@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ from gr_jax.dense.base import (
 from gr_jax.dense.fusing import FusedSearch, make_plan
 from gr_jax.dense.scorers import ClusterScorers
 from gr_jax.dense.tiles import Tiles
-from gr_jax.errors import InputError
+from gr_jax.errors import InputError, InputWarning
 
 KIND = "clustered_search"
 BACKENDS = ("numba", "xla", "scann")
@@ -403,10 +404,24 @@ def check_settings(chosen: int, overfetch: float) -> None:
         )
 
 
+def backend_at_hand(name: str) -> str:
+    """The backend that an index was saved with; "auto", with a warning, where its package cannot be imported here: all
+    of them find the same."""
+    if name in ("auto", "xla") or usable(SCANN if name == "scann" else name):
+        return name
+    warnings.warn(f"the package {name} cannot be imported here: clusters are searched by another", InputWarning, 2)
+    return "auto"
+
+
 def _choose_backend(name: str) -> str:
     if name == "auto":
-        on_cpu = jax.default_backend() == "cpu"
-        return "numba" if on_cpu and usable("numba") else "xla"
+        if jax.default_backend() != "cpu":
+            return "xla"
+        if usable("numba"):
+            return "numba"
+        slower = "without numba XLA searches clusters, on a CPU several times slower: pip install 'gr_jax[search]'"
+        warnings.warn(slower, InputWarning, 2)
+        return "xla"
     if name not in BACKENDS:
         raise InputError("unknown backend", f"Choose among auto, {', '.join(BACKENDS)}.", value=name)
     if name != "xla":

@@ -19,6 +19,9 @@ from gr_jax.dense.base import SCANN, Found, optional
 from gr_jax.dense.gathering import best_of_entries
 from gr_jax.dense.tiles import Tiles
 
+# Scores that are held at once; more queries are searched one part after the other.
+_MOST_SCORES = 1 << 24
+
 
 class ClusterScorers:
     """ScaNN's scorers of the clusters of some tiles, each made when it is first needed."""
@@ -46,8 +49,19 @@ class ClusterScorers:
         tanh: bool,
     ) -> Found:
         """As `kernels.search`."""
+        lengths = np.where(clusters >= 0, np.diff(self._tiles.offsets)[clusters], 0)  # --> [batch, chosen]
+        together = max(1, _MOST_SCORES // max(1, int(lengths.sum(axis=1).max(initial=0))))
+        allowed = np.broadcast_to(allowed, (len(queries), allowed.shape[1]))
+        parts = [slice(first, first + together) for first in range(0, len(queries), together)] or [slice(0)]
+        found = [
+            self._search(queries[p], clusters[p], bonus[p], lengths[p], k, live, allowed[p], tanh=tanh) for p in parts
+        ]
+        positions, scores = zip(*found, strict=True)
+        return np.concatenate(positions), np.concatenate(scores)
+
+    def _search(self, queries, clusters, bonus, lengths, k: int, live, allowed, *, tanh: bool) -> Found:
+        """The same of as many queries as can be held."""
         offsets, documents = self._tiles.offsets, self._tiles.documents
-        lengths = np.where(clusters >= 0, np.diff(offsets)[clusters], 0)  # --> [batch, chosen]
         starts = np.cumsum(lengths, axis=1) - lengths
         width = int(lengths.sum(axis=1).max(initial=0))
         scores = np.full((len(queries), width), -np.inf, np.float32)
@@ -66,7 +80,7 @@ class ClusterScorers:
         if width:
             keep = live[documents[entries]]
             if allowed.shape[1]:
-                keep &= np.take_along_axis(np.broadcast_to(allowed, (len(queries), len(live))), documents[entries], 1)
+                keep &= np.take_along_axis(allowed, documents[entries], 1)
             scores = np.where(keep, scores, -np.inf)
         return best_of_entries(self._tiles, *_shortlist(entries, scores, k * self._tiles.multiplicity), k)
 

@@ -15,13 +15,15 @@ from gr_jax import clustering, storage
 from gr_jax import docids as docids_lib
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
+from gr_jax.recipes import bindings
 from gr_jax.recipes.settings import Settings, at_least, one_of
 from gr_jax.recipes.stages import Stage, Workplace
 
-# What gin can set of each algorithm besides what `Clusters` says. Flat clusters get names by balanced k-means.
+# What gin can set of each algorithm besides what `Clusters` says. Large nodes of a hierarchy are split by k-means, flat
+# clusters get names by balanced k-means.
 _NAMED_BY = (clustering.kmeans, clustering.balanced_kmeans)
 ALGORITHMS = {
-    "hierarchical": (docids_lib.hierarchical_kmeans,),
+    "hierarchical": (docids_lib.hierarchical_kmeans, clustering.kmeans),
     "kmeans": _NAMED_BY,
     "spherical": _NAMED_BY,
     "balanced": _NAMED_BY,
@@ -69,6 +71,11 @@ class Clusters(Settings):
         one_of("Clusters.tokens", self.tokens, "position", "node")
         at_least(2, budget=self.budget)
         at_least(1, most_docids=self.most_docids)
+        at_least(0, seed=self.seed)
+        if self.branching is not None:
+            at_least(2, branching=min(np.atleast_1d(self.branching), default=0))
+        if not self.margin >= 0:
+            raise InputError("Clusters.margin is below 0", "Set it to 0.1.", value=self.margin)
         if self.algorithm == "agglomerative":
             at_least(self.budget, sample=self.sample)
 
@@ -79,12 +86,7 @@ class Clusters(Settings):
             del config["sample"]
         if self.most_docids == 1:
             del config["margin"]
-        bound = {
-            f"{function.__module__}.{name}": value
-            for function in ALGORITHMS[self.algorithm]
-            for name, value in gin.get_bindings(function).items()
-        }
-        return config | bound
+        return config | bindings.of(*ALGORITHMS[self.algorithm])
 
     @property
     def widths(self) -> int | Sequence[int]:

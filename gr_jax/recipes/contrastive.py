@@ -8,7 +8,7 @@ from typing import Any
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import dense
-from gr_jax.recipes import documents, encoders, examples, mining, pair_training
+from gr_jax.recipes import bindings, documents, encoders, examples, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.refreshing import Refresher
@@ -98,7 +98,7 @@ def model_stage(
         if training.multipliers is None:  # another default is another training
             config["training"]["multipliers"] = encoders.DEFAULT_MULTIPLIERS
         config["mining"] = {"shares": dict(mined.shares), "refresh_every": mined.refresh_every}
-    return Stage("model", config, (corpus, vocabulary, *learning), make)
+    return Stage("model", config | bindings.of_training(), (corpus, vocabulary, *learning), make)
 
 
 def make_batches(

@@ -15,7 +15,7 @@ from gr_jax import retrievers
 from gr_jax.corpus import Corpus
 from gr_jax.errors import InputError
 from gr_jax.models.cross_encoder import CrossEncoder, CrossEncoderConfig, CrossEncoderModel
-from gr_jax.recipes import dense_index, documents, encoders, examples, mining, pair_training
+from gr_jax.recipes import bindings, dense_index, documents, encoders, examples, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.interaction_settings import Crossing
 from gr_jax.recipes.learning import seconds_of_earlier_starts
@@ -171,7 +171,7 @@ def model_stage(
         "training": training.as_config() | pair_training.default_multipliers(training, _FASTER),
         "mining": {"shares": dict(mined.shares)},
     }
-    return Stage("model", config, (corpus, vocabulary, *learning), make)
+    return Stage("model", config | bindings.of_training(), (corpus, vocabulary, *learning), make)
 
 
 class Reranked:

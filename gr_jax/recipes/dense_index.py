@@ -9,13 +9,12 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-import gin
 import numpy as np
 
 from gr_jax import dense, evaluation, models, retrievers, storage
 from gr_jax.corpus import Dataset
 from gr_jax.corpus.passages import sentence_passages
-from gr_jax.recipes import documents, encoders, mining, results
+from gr_jax.recipes import bindings, documents, encoders, mining, results
 from gr_jax.recipes.dense_settings import Search
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import hybrid, index
@@ -94,7 +93,7 @@ def hybrid_stage(corpus: Stage, bm25: Stage, built: Stage) -> Stage:
         storage.write_json(place.folder / "weights.json", choice.as_json())
         place.meta.update({"weights": list(choice.weights), "normalize": choice.normalize})
 
-    how = dict(gin.get_bindings(hybrid.choose_weight))  # what gin sets of the choice; without any the defaults
+    how = bindings.of(hybrid.choose_weight)
     return Stage("hybrid", how, (corpus, bm25, built), make)
 
 

@@ -103,7 +103,7 @@ class Mining(Settings):
         file, ance, model, bm25, cluster, random.
       kept: negatives kept of each kind for a query, of which training draws some.
       skip: first ranks that bm25, model and ance pass over: near the top unjudged documents may well be answers.
-      clusters: of documents; 0 makes one of 20 documents on average.
+      clusters: of documents, for the kind "cluster"; 0 makes one of 20 documents on average. GDR has its own.
       refresh_every: steps after which "ance" negatives are mined again, while training goes on.
       seed: of the choice and the clusters.
       file: of negatives of the train split's queries, see `training.negative_files`; what it holds is in the key. A
@@ -175,13 +175,15 @@ class ContrastiveTraining(Settings):
         query's documents, in `Mining.file` as the only kind of negatives, is learnt too.
       chunks: parts that a batch is computed in by gradient caching, with the same gradients; saves memory.
       held_out: share of the documents with training questions whose questions are kept back: retrieval of these is
-        measured as dev_unseen, for a dev split may ask for documents alone that training asked for too.
+        measured as dev_unseen, for a dev split may ask for documents alone that training asked for too. Without a dev
+        split they stand for it.
       optimizer, learning_rate, warmup_steps, schedule, weight_decay, clip: of the optimiser.
       multipliers: regular expression on a parameter's path → factor on the learning rate; 0 freezes. None: of a
         pretrained encoder, word embeddings and the lower half are frozen.
       evaluate_every: steps between retrievals on dev; 0 only at the end.
       dev_queries: how many queries they use, of dev and of what is held out.
-      dev_documents: documents they search: the queries' answers and others chosen at random; 0 all.
+      dev_documents: documents they search where these are encoded anew each time: the queries' answers and others
+        chosen at random; 0 all.
       keep_best: the measure that chooses the parameters to keep, of "dev/…", "dev_unseen/…" or their mean "dev_mean/…";
         "" keeps the last.
       patience: evaluations without improvement after which training stops; 0 never stops.

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-import gin
 import numpy as np
 
 from gr_jax import clustering, storage, text
@@ -19,6 +18,7 @@ from gr_jax.corpus.passages import sentence_passages
 from gr_jax.docids import pseudo_queries as pseudo_queries_lib
 from gr_jax.errors import InputError
 from gr_jax.models import corpus_encoding, lsa
+from gr_jax.recipes import bindings
 from gr_jax.recipes.settings import Identifiers, PseudoQueries, Vectors
 from gr_jax.recipes.sources import Source
 from gr_jax.recipes.stages import Stage, Workplace
@@ -162,18 +162,9 @@ def docids_stage(corpus: Stage, vectors: Stage, vocabulary: Stage, identifiers: 
         docids.save(place.folder / "docids")
         place.meta.update({"statistics": docids_lib.statistics(docids)})
 
-    config = identifiers.of_scheme() | _bindings(identifiers.scheme)
+    makes = [getattr(module, identifiers.scheme, None) for module in (docids_lib, clustering)]  # of the scheme's name
+    config = identifiers.of_scheme() | bindings.of(*filter(None, makes))
     return Stage("docids", config, tuple(inputs), make, shared=True)
-
-
-def _bindings(scheme: str) -> dict[str, Any]:
-    """What gin binds of the functions that make a scheme, which bear its name: it can set more than `Identifiers`."""
-    functions = [getattr(module, scheme) for module in (docids_lib, clustering) if hasattr(module, scheme)]
-    return {
-        f"{function.__module__}.{name}": value
-        for function in functions
-        for name, value in gin.get_bindings(function).items()
-    }
 
 
 def _make_docids(place: Workplace, dataset: corpus_lib.Dataset, identifiers: Identifiers) -> docids_lib.Docids:

@@ -23,7 +23,7 @@ from gr_jax.recipes.clusters import Clusters
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
 from gr_jax.recipes.running import run_stages
-from gr_jax.recipes.settings import Network, PseudoQueries, Vectors
+from gr_jax.recipes.settings import Network, PseudoQueries, Vectors, at_least
 from gr_jax.recipes.sources import Source
 from gr_jax.recipes.stages import Stage
 from gr_jax.retrievers import Searcher
@@ -52,8 +52,13 @@ class GDRSettings:
 def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
     """The stages of `gdr`, in order."""
     training, encoders = told.training, told.encoders
-    document_encoder.check_held_out(told.trained, training)
-    gdr_checks.check(encoders, told.network, told.matching, told.mined, training, told.joint, told.search)
+    first = training if training.steps else told.joint  # both read its examples, where both train
+    document_encoder.check_held_out(told.trained, first)
+    gdr_checks.check(
+        encoders, None if told.trained else told.encoder_training, told.network, told.matching, told.mined, training,
+        told.joint, told.search,
+    )  # fmt: skip
+    at_least(0, most_sentences=told.most_sentences)
     corpus = documents.corpus_stage(source)
     whole = Vectors(passages="document")
     encoded = document_encoder.encoded_documents(
@@ -67,12 +72,12 @@ def gdr_stages(source: Source, name: str, told: GDRSettings) -> list[Stage]:
         told.trained,
     )
     clusters = clusters_lib.clusters_stage(encoded.vectors, told.clusters)
-    taught = training.taught(encoders)
+    taught = first.taught(encoders)
     reading = document_encoder.query_vocabulary(encoded, told.network, told.matching.start)
-    pairs = mining.examples_stage(corpus, encoded.pseudo_queries, encoded.vocabulary, taught, training, reading)
+    pairs = mining.examples_stage(corpus, encoded.pseudo_queries, encoded.vocabulary, taught, first, reading)
     wrong = mining.negatives_stage(
         corpus, encoded.pseudo_queries, encoded.vocabulary, pairs, encoded.bm25,
-        clusters if "cluster" in told.mined.shares else None, taught, told.mined, training, encoder=encoded.encoder,
+        clusters if "cluster" in told.mined.shares else None, taught, told.mined, first, encoder=encoded.encoder,
         shared=True,
     )  # fmt: skip
     shared = (told.matching, told.mined)

@@ -12,6 +12,7 @@ from gr_jax.recipes.settings import Network
 
 def check(
     encoders: Encoders,
+    encoder_training: ContrastiveTraining | None,
     network: Network,
     matching: Matching,
     mined: Mining,
@@ -19,10 +20,13 @@ def check(
     joint: ContrastiveTraining,
     search: ClusterSearch,
 ) -> None:
-    """Raises InputError with what would be right."""
+    """Raises InputError with what would be right. `encoder_training` is None where an encoder is taken from a run."""
     mining.check_refreshing(mined, training)
-    evaluation.parse_measures(search.measure)
+    if len(evaluation.parse_measures(search.measure)) != 1:
+        raise InputError("several measures to choose by", 'Set ClusterSearch.measure = "RR@10".', value=search.measure)
     check_query_encoder(encoders, matching.start)
+    if encoder_training is not None:
+        check_held_out(encoder_training, training if training.steps else joint)
     if network.encoder == "t5" and matching.start == "pretrained" and not training.steps + joint.steps:
         raise InputError(
             "an encoder from scratch that is not trained gives no vectors that mean anything",
@@ -55,6 +59,21 @@ def check(
                 f"joint/ContrastiveTraining.{name} differs from the first stage's, whose examples it reads",
                 f"Set both to {getattr(training, name)}.",
                 value=getattr(joint, name),
+            )
+
+
+def check_held_out(encoder_training: ContrastiveTraining, training: ContrastiveTraining) -> None:
+    """Raises InputError where questions that the network holds out are those that its document encoder learns from:
+    which they are follows from their share and the seed."""
+    if not (encoder_training.steps and training.steps and training.held_out):
+        return
+    for name in ("held_out", "seed"):
+        own, its = getattr(training, name), getattr(encoder_training, name)
+        if own != its:
+            raise InputError(
+                f"the document encoder's training holds out other questions: its {name} is {its}",
+                f"Set document_encoder/ContrastiveTraining.{name} = {own}, or ContrastiveTraining.held_out = 0.",
+                value=own,
             )
 
 

@@ -6,14 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-import gin
 import numpy as np
 
 from gr_jax import evaluation, storage
 from gr_jax.corpus import Dataset
 from gr_jax.models import network_folder
+from gr_jax.recipes import bindings, dense_index, document_encoder, documents, examples, gdr_learning, mining, results
 from gr_jax.recipes import clusters as clusters_lib
-from gr_jax.recipes import dense_index, document_encoder, documents, examples, gdr_learning, mining, results
 from gr_jax.recipes.dense_settings import Encoders
 from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
 from gr_jax.recipes.stages import Stage, Workplace
@@ -39,7 +38,7 @@ def index_stage(
     most_sentences: int,
 ) -> Stage:
     """All that answering needs, in one folder. Weight and number of clusters are the best on dev, and stand with all
-    that were measured in `choice.json`; without a dev split they are the first weight and the last number given.
+    that were measured in `choice.json`; without a dev split they are those by which training looks at dev.
 
     Args:
       reading: the vocabulary of queries.
@@ -74,7 +73,7 @@ def index_stage(
         )
 
     config = {
-        "search": dict(gin.get_bindings(gdr_choice.choose)) | search.as_config(),
+        "search": bindings.of(gdr_choice.choose) | search.as_config(),
         "matching": {"similarity": matching.similarity},
         "pooling": encoders.pooling,
     }
@@ -82,9 +81,10 @@ def index_stage(
 
 
 def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSearch) -> gdr_choice.Choice:
-    """The best weight and number of clusters on dev."""
+    """The best weight and number of clusters on dev; without a dev split the retriever's own."""
     if not len(dataset.qrels.get("dev", ())):
-        return gdr_choice.Choice(search.betas[0], search.chosen[-1], search.measure, ())
+        return gdr_choice.Choice(retriever.beta, retriever.chosen or retriever.beams, search.measure, ())
+    (measure,) = evaluation.parse_measures(search.measure).values()
     return gdr_choice.choose(
         retriever,
         dataset.split_queries("dev"),
@@ -94,6 +94,7 @@ def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSear
         chosen=search.chosen,
         measure=search.measure,
         most_share=search.most_share,
+        k=max(results.DEPTH, measure.params.get("cutoff", 0)),
         progress=True,
     )
 

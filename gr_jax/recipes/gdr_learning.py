@@ -17,8 +17,8 @@ from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.gdr import DOCUMENT, GDRModel
+from gr_jax.recipes import bindings, document_encoder, documents, examples, mining, networks, pair_training
 from gr_jax.recipes import clusters as clusters_lib
-from gr_jax.recipes import document_encoder, documents, examples, mining, networks, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
 from gr_jax.recipes.learning import Retrainable, seconds_of_earlier_starts
@@ -126,7 +126,7 @@ def model_stage(
                 {} if before is None else DOCUMENT_MULTIPLIERS
             )
     name = "model" if before is None else "joint_model"
-    return Stage(name, config, (*inputs, *([] if before is None else [before])), make)
+    return Stage(name, config | bindings.of_training(), (*inputs, *([] if before is None else [before])), make)
 
 
 def make_retriever(
@@ -199,15 +199,13 @@ class _Task:
         self.encoders, self.matching, self.mined, self.training = encoders, matching, mined, training
         queries, self.texts = mining.load_pairs(place.inputs["pairs"])
         self.queries = share_answers(queries)
-        known = mining.load_negatives(place.inputs["negatives"], mined)
-        self.known = {  # α is of the answer's cluster alone, wherever else negatives come from
-            kind: table.weighted(matching.alpha if kind == "cluster" else 1.0) for kind, table in known.items()
-        }
-        first = mining.mixed(self.known, mined)
-        if first is None:
-            first = tables.random_negatives(self.queries.targets, len(self.texts), mined.kept, seed=mined.seed)
-            first = first.weighted(1.0)
-        self.first = first
+        self.known = mining.load_negatives(place.inputs["negatives"], mined)
+        self.first = self._weighted(mining.first_table(self.known, mined, self.queries, len(self.texts)))
+
+    def _weighted(self, table: tables.Negatives) -> tables.Negatives:
+        """α is of the answer's own clusters, wherever a negative was found."""
+        clusters_of = docids.memberships(self.cids)
+        return tables.weigh_clusters(table, clusters_of, self.queries.targets, self.matching.alpha)
 
     def train(
         self,
@@ -248,7 +246,8 @@ class _Task:
         if judged is not None:
             corpus = pair_training.searched(self.dataset, judged, self.training)
         there = [self.dataset.corpus.index_of(doc_id) for doc_id in corpus.doc_ids]
-        looked_at = _Reencoded(retriever, self.encoder, corpus, docids.memberships(self.cids)[there])
+        shorter = self.encoder.reading(document_length=self.training.taught(self.encoders).document_length)
+        looked_at = _Reencoded(retriever, shorter, corpus, docids.memberships(self.cids)[there])
         factors = DOCUMENT_MULTIPLIERS | dict(multipliers)
         params = self._fit(model, {**params, **document}, batches, factors, looked_at, corpus=corpus)
         return model.network_params(params), _with_document(self.encoder, params[DOCUMENT])
@@ -310,15 +309,16 @@ class _Task:
             current = VectorsAlone(retriever.with_parameters(params))
             rows = planned.rows_of(due, due + self.mined.refresh_every)
             found = mining.mine(current, asked.texts, self.queries.targets, self.mined, "the model's", rows)
-            table = mining.mixed({"ance": found.weighted(1.0), **self.known}, self.mined)
+            table = mining.mixed({"ance": found, **self.known}, self.mined)
             assert table is not None
-            return table
+            return self._weighted(table)
 
         return mine
 
 
 class _Reencoded:
-    """GDR with any parameters of both networks: documents, which may be some of all, are encoded anew."""
+    """GDR with any parameters of both networks: documents, which may be some of all, are encoded anew. Clusters are
+    written as if all documents were there."""
 
     def __init__(
         self,

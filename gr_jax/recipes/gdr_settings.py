@@ -23,7 +23,7 @@ class Matching(Settings):
         encoder.
       similarity: of query and document: "tanh" of the product (the paper's), "cosine" or "dot".
       temperature: τ; similarities are divided by it.
-      alpha: α, what a negative of the answer's own cluster weighs where another document of the batch weighs 1.
+      alpha: α, what the answer and a negative of its own cluster weigh where another document of the batch weighs 1.
       intra_weight: λ.
       rdrop: weight of the symmetric KL between two passes with dropout (.15 in the paper); 0 makes one pass, in half
         the time.
@@ -56,10 +56,12 @@ class ClusterSearch(Settings):
       beams: hypotheses kept; at least the widest level of the identifiers makes the choice of clusters exhaustive.
       normalize: clusters' scores are log-probabilities over the "vocabulary" or the "level", in training too.
       length_penalty: of the beam search.
-      betas: weights of the clusters' scores, of which dev chooses; without a dev split the first is taken.
-      chosen: numbers of clusters looked into, of which dev chooses; without a dev split the last is taken.
+      betas: weights of the clusters' scores, of which dev chooses. The first is what training looks at dev with, and
+        what is taken without a dev split.
+      chosen: numbers of clusters looked into, of which dev chooses.
       measure: what is to be highest on dev.
-      most_share: largest share of the documents that may be scored for a query, in the mean.
+      most_share: largest share of the documents that may be scored for a query, in the mean. During training, and
+        without a dev split, as many of the clusters are looked into.
       codes: "row" or "dimension" searches int8 codes with such scales, and scores what they find exactly; "" searches
         the vectors.
       backend: of the search inside clusters on a host: "numba", "xla", "scann" (without codes), or "auto", by what is

@@ -17,7 +17,7 @@ from gr_jax import docids as docids_lib
 from gr_jax import evaluation, models, retrievers, storage
 from gr_jax.errors import InputWarning
 from gr_jax.models import network_folder
-from gr_jax.recipes import documents, examples, networks
+from gr_jax.recipes import bindings, documents, examples, networks
 from gr_jax.recipes.dense_settings import DEV_MEASURES, ContrastiveTraining
 from gr_jax.recipes.settings import Decoding, Network
 from gr_jax.recipes.settings import Training as TrainingSettings
@@ -145,7 +145,7 @@ def model_stage(
     config: dict[str, Any] = {"network": about, "training": taught, "decoding": decoding.normalize}
     if dev_beams < DEV_BEAMS:  # more beams of the index change nothing here
         config["dev_beams"] = dev_beams
-    return Stage("model", config, inputs, make)
+    return Stage("model", config | bindings.of_training(), inputs, make)
 
 
 def seconds_of_earlier_starts(work: pathlib.Path) -> float:

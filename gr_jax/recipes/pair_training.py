@@ -204,15 +204,17 @@ def provenance_of(
 def judged_queries(
     place: Workplace, dataset: corpus_lib.Dataset, training: ContrastiveTraining
 ) -> dict[str, Judgements] | None:
-    """What retrieval is measured on during training: dev, and what was held out; None where it is not."""
-    if not training.dev_queries or not len(dataset.qrels.get("dev", ())):
+    """What retrieval is measured on during training: dev, and what was held out, which stands for dev where there is no
+    such split; None where nothing is."""
+    if not training.dev_queries:
         return None
+    judged: dict[str, Judgements] = {"dev": dataset.split("dev")} if len(dataset.qrels.get("dev", ())) else {}
     held_out = json.loads((place.inputs["pairs"] / "held_out.json").read_text(encoding="utf-8"))
-    judged: dict[str, Judgements] = {"dev": dataset.split("dev")}
     if held_out:
         train_split = dataset.split("train")
-        judged["dev_unseen"] = {query_id: train_split[query_id] for query_id in held_out}
-    return judged
+        name = "dev_unseen" if judged or training.keep_best.startswith("dev_unseen/") else "dev"
+        judged[name] = {query_id: train_split[query_id] for query_id in held_out}
+    return judged or None
 
 
 def evaluation(

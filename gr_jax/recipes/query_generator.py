@@ -16,7 +16,7 @@ from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.query_generator import QueryGenerator, QueryGeneratorModel
-from gr_jax.recipes import documents, examples, pair_training, query_generation
+from gr_jax.recipes import bindings, documents, examples, pair_training, query_generation
 from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.settings import Settings, at_least, check_heads, one_of
 from gr_jax.recipes.stages import Stage, Workplace
@@ -163,7 +163,7 @@ def generator_stage(corpus: Stage, vocabulary: Stage, settings: QueryGenerating)
             shutil.rmtree(place.work / f"states_{name}", ignore_errors=True)
         return result.params
 
-    config = settings.as_config() | documents.encoder_config(settings.encoder)
+    config = settings.as_config() | documents.encoder_config(settings.encoder) | bindings.of_training()
     return Stage("generator", config, (corpus, vocabulary), make)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gr_jax import dense, models, storage
 from gr_jax.errors import InputError
-from gr_jax.recipes import documents, encoders, mining, pair_training
+from gr_jax.recipes import bindings, documents, encoders, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.stages import Stage, Workplace
@@ -92,7 +92,7 @@ def query_stage(
     config: dict[str, Any] = {"training": training.as_config(), "mining": {"shares": dict(mined.shares)}}
     if training.multipliers is None:  # another default is another training
         config["training"]["multipliers"] = encoders.DEFAULT_MULTIPLIERS
-    return Stage(NAME, config, (corpus, *learning, model, embeddings), make)
+    return Stage(NAME, config | bindings.of_training(), (corpus, *learning, model, embeddings), make)
 
 
 def last_stage(run: pathlib.Path) -> str:

@@ -61,4 +61,4 @@ def _say_what_is_missing(dataset: corpus_lib.Dataset, names: Sequence[str], say:
     if not len(dataset.qrels.get("train", ())):
         say("! There are no training queries: training has pseudo-queries alone.")
     if not len(dataset.qrels.get("dev", ())):
-        say("! There is no dev split: nothing is measured during training, the last parameters are kept.")
+        say("! There is no dev split: training keeps its last parameters, or the best on questions that it holds out.")

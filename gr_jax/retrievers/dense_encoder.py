@@ -94,6 +94,12 @@ class DenseEncoder:
         other._set(params)
         return other
 
+    def reading(self, *, document_length: int) -> DenseEncoder:
+        """The same that reads so many tokens of a document, of those that it could at most."""
+        other = copy.copy(self)
+        other.lengths = {**self.lengths, "document": min(document_length, self.lengths["document"])}
+        return other
+
     def documents_alone(self) -> DenseEncoder:
         """The side of documents for both: what is left of an encoder whose queries another network reads."""
         if self.config.shared and self.config.tower("query") == self.config.tower("document"):

@@ -19,6 +19,7 @@ from gr_jax.constraints import Trie
 from gr_jax.corpus.passages import sentence_passages
 from gr_jax.dense import ClusteredSearch
 from gr_jax.dense.base import check_vectors
+from gr_jax.dense.clustered import backend_at_hand
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
@@ -107,7 +108,7 @@ class GDRRetriever:
         batch_size: int = 32,
         fused: bool | None = None,
     ):
-        check_parts(module, vocabulary, cids, searcher, document_encoder)
+        check_parts(module, vocabulary, cids, searcher, document_encoder, similarity)
         check_settings(cids, beams, chosen, beta, similarity, pooling, normalize)
         self.module, self.vocabulary, self.searcher = module, vocabulary, searcher
         if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
@@ -163,7 +164,8 @@ class GDRRetriever:
         return copy
 
     def with_searcher(self, searcher: ClusteredSearch) -> GDRRetriever:
-        """The same retriever over other vectors of the same documents in the same clusters."""
+        """The same retriever over other vectors of the same documents, or of some of them, in the same clusters. It
+        writes the clusters that it wrote, and shares are of the clusters' documents as they were."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.searcher = searcher
@@ -395,7 +397,8 @@ class GDRRetriever:
         Args:
           folder: the artefact.
           verify: check the checksums.
-          backend: of the search inside clusters, see `ClusteredSearch`; None takes the one that was saved.
+          backend: of the search inside clusters, see `ClusteredSearch`; None takes the one that was saved, or where its
+            package is not installed, "auto", with a warning.
 
         Raises:
           InputError: it is not such a folder, or was truncated or altered.
@@ -404,12 +407,13 @@ class GDRRetriever:
         meta = storage.read_folder(folder, KIND, verify=verify).meta
         module, params = network_folder.load_network(folder)
         encoder = DenseEncoder.load(folder / "document_encoder", verify=False) if meta["document_encoder"] else None
+        backend = backend or backend_at_hand(meta["backend"])
         return cls(
             module,
             params,
             text.load_vocabulary(folder / "vocabulary"),
             Docids.load(folder / "cids"),
-            ClusteredSearch.load(folder / "searcher", verify=False, backend=backend or meta["backend"]),
+            ClusteredSearch.load(folder / "searcher", verify=False, backend=backend),
             storage.load_array(folder / "owner.npy") if meta["most_sentences"] else None,
             document_encoder=encoder,
             **{name: meta[name] for name in _SETTINGS},

@@ -17,6 +17,7 @@ def check_parts(
     cids: Docids,
     searcher: ClusteredSearch,
     document_encoder: DenseEncoder | None,
+    similarity: str,
 ) -> None:
     """Raises InputError for parts that were not made for each other."""
     if module.vocab_size < cids.vocab_size:
@@ -44,6 +45,12 @@ def check_parts(
                 f"vectors of {searcher.width} numbers, and those of {whose} have {width}",
                 "Use encoders of the same width, and the vectors that they gave.",
             )
+    if similarity == "cosine" and document_encoder is not None and document_encoder.config.similarity != "cosine":
+        raise InputError(
+            "cosines are wanted, and this document encoder gives vectors of any length",
+            'Set similarity = "dot" or "tanh", or use an encoder whose similarity is "cosine".',
+            value=document_encoder.config.similarity,
+        )
 
 
 def check_settings(

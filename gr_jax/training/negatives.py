@@ -79,10 +79,6 @@ class Negatives:
         del step
         return self
 
-    def weighted(self, weight: float) -> Negatives:
-        """The same with one weight for all: GDR's α for those of the answer's own cluster."""
-        return dataclasses.replace(self, weights=np.full(self.documents.shape, weight, np.float32))
-
     def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "", gin: str = "") -> None:
         """Writes an artefact of kind "negatives"."""
         meta = {"queries": len(self), "width": self.width}
@@ -159,6 +155,32 @@ def cluster_negatives(
         return np.concatenate([documents[starts[c] : starts[c + 1]] for c in own[row] if c >= 0])
 
     return _drawn(relevant, len(clusters_of), count, seed, draw, members)
+
+
+def weigh_clusters(
+    table: Negatives,
+    cluster_of: Int[np.ndarray, " documents"] | Int[np.ndarray, "documents most"],
+    relevant: Ragged,
+    weight: float,
+) -> Negatives:
+    """The same negatives; those that share a cluster with the query's first relevant document weigh `weight` (GDR's α),
+    the others 1.
+
+    Args:
+      table: negatives of any origin, a row for every query.
+      cluster_of: as of `cluster_negatives`.
+      relevant: of every query the documents that answer it, at least one.
+      weight: of the loss.
+    """
+    _same_queries(len(table), relevant)
+    clusters_of = np.asarray(cluster_of).reshape(len(cluster_of), -1)
+    first, weights = first_relevant(relevant), np.ones(table.documents.shape, np.float32)
+    for rows in _chunks(len(table)):
+        own = clusters_of[first[rows.start : rows.stop]]  # --> [rows, most]
+        theirs = clusters_of[table.documents[rows.start : rows.stop]]  # --> [rows, n, most]; any, where there is none
+        shared = (theirs[:, :, :, None] == own[:, None, None, :]) & (theirs >= 0)[..., None]
+        weights[rows.start : rows.stop] = np.where(shared.any(axis=(2, 3)), weight, 1.0)
+    return dataclasses.replace(table, weights=weights)
 
 
 def ranked_negatives(

@@ -1,3 +1,4 @@
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.cluster import KMeans as SklearnKMeans
@@ -51,6 +52,21 @@ def test_an_empty_cluster_moves_to_the_worst_served_points():
     )
     assert len(set(np.asarray(nearest[0, :63]).tolist())) == 4
     assert float(inertia[0]) < 1e-6
+
+
+def test_many_points_and_centers_are_compared_in_blocks(monkeypatch):
+    points, uniforms = jnp.asarray(make_blobs(700, 9, spread=2.0)), jnp.asarray(seeding_numbers(13, 0))
+
+    def fit():
+        how = {"k": 13, "iterations": 30, "tolerance": 0.0, "spherical": False}
+        return lloyd.fit_one(points, 650, uniforms, **how)
+
+    centers, nearest, inertia, steps = fit()
+    monkeypatch.setattr(lloyd, "_MOST_DISTANCES", 13 * 64)
+    in_blocks = fit()
+    np.testing.assert_array_equal(in_blocks[1][:650], nearest[:650])
+    np.testing.assert_allclose(in_blocks[0], centers, atol=1e-5)
+    assert float(in_blocks[2]) == pytest.approx(float(inertia), rel=1e-5) and int(in_blocks[3]) == int(steps)
 
 
 @pytest.mark.parametrize("count, distinct, k", [(5, 5, 8), (200, 3, 8), (1, 1, 4), (50, 1, 3)])

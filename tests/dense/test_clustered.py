@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gr_jax.dense import ClusteredSearch, base, gathering
+from gr_jax.dense import ClusteredSearch, base, gathering, kernels, scorers
 from gr_jax.dense import tiles as tiles_lib
 from gr_jax.errors import InputError
 from tests.dense import brute_force
@@ -80,8 +80,11 @@ def test_tanh_of_the_product_plus_the_cluster_score(backend, plan):
     assert (found[0] == expected[0]).mean() > 0.98  # scores that differ in the last bit may change places
 
 
+@pytest.mark.parametrize("at_once", [300, 1 << 24], ids=["in_parts", "at_once"])
 @pytest.mark.parametrize("rows", [1, 6])
-def test_filters_and_removed_documents(backend, rows):
+def test_filters_and_removed_documents(backend, rows, at_once, monkeypatch):
+    for module in (kernels, scorers):
+        monkeypatch.setattr(module, "_MOST_SCORES", at_once)
     vectors, clusters, queries, picked = _setting(several=2)
     rng = np.random.default_rng(1)
     allowed = rng.random((rows, DOCUMENTS)) < 0.2

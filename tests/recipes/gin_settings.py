@@ -1,4 +1,4 @@
-"""What gin files tell `recipes.gdr`, beside what it does where nobody tells it anything."""
+"""What gin files tell recipes, beside what it does where nobody tells it anything."""
 
 import dataclasses
 import os
@@ -30,15 +30,16 @@ DEFAULTS = {
 }
 
 
-def told(file: str, recipe: Callable = recipes.gdr) -> dict[str, Any]:
-    """Settings by argument, in a form that can be compared; without what lies where."""
+def told(*files: str, recipe: Callable = recipes.gdr) -> dict[str, Any]:
+    """What gin files, read one after the other, tell a recipe: settings by argument, in a form that can be compared,
+    without what lies where."""
     import launch.recipe  # noqa: F401  it defines what gin files of recipes may name
 
     gin.clear_config()
     before = os.getcwd()
     os.chdir(CHECKOUT)
     try:
-        gin.parse_config_files_and_bindings([file], MACROS)
+        gin.parse_config_files_and_bindings(files, MACROS)
         found = gin.get_bindings(recipe, resolve_references=True)
     finally:
         os.chdir(before)

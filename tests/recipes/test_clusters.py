@@ -114,6 +114,19 @@ def test_the_key_holds_what_the_algorithm_reads():
             gin.bind_parameter("balanced_kmeans.slack", 1.0)
         assert (key(algorithm=algorithm) != before) == (algorithm != "hierarchical")
         gin.clear_config()
+    before = key()  # whose large nodes are split by k-means
+    with gin.unlock_config():
+        gin.bind_parameter("kmeans.max_points", 1000)
+    assert key() != before
+    gin.clear_config()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"branching": 1}, {"branching": [4, 1]}, {"branching": []}, {"margin": -1.0}, {"seed": -1}]
+)
+def test_settings_that_make_no_clusters(settings):
+    with pytest.raises(InputError, match=next(iter(settings))):
+        Clusters(**settings)
 
 
 def test_the_stage(tmp_path):

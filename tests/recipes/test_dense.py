@@ -237,7 +237,8 @@ def test_how_the_weight_is_chosen_is_in_the_key():
     with gin.unlock_config():
         try:
             gin.bind_parameter("gr_jax.retrievers.choose_weight.measure", "nDCG@10")
-            assert dense_index.hybrid_stage(*stages).config == {"measure": "nDCG@10"}
+            choose = "gr_jax.retrievers.hybrid.choose_weight"
+            assert dense_index.hybrid_stage(*stages).config == {f"{choose}.measure": "nDCG@10"}
         finally:
             gin.clear_config()
     assert plain.config == {} and dense_index.hybrid_stage(*stages).key == plain.key

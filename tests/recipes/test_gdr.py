@@ -13,13 +13,15 @@ import tokenizers
 import gr_jax
 from gr_jax import docids as docids_lib
 from gr_jax import recipes, storage
+from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.recipes import clusters as clusters_lib
-from gr_jax.recipes import documents
+from gr_jax.recipes import document_encoder, documents, gdr_learning, learning, mining, pair_training
 from gr_jax.retrievers import GDRRetriever
 from gr_jax.text import HuggingFaceVocabulary
 from gr_jax.training.negatives import Negatives
+from gr_jax.training.shared_answers import share_answers
 from gr_jax.training.token_store import TokenStore
 from tests import small_data
 from tests.models import random_folders
@@ -53,8 +55,8 @@ def settings(**changes: Any) -> dict[str, Any]:
         "matching": recipes.Matching(alpha=2.0),
         "mined": recipes.Mining(shares={"cluster": 0.5, "model": 0.5, "random": 0.0}, kept=4),
         "training": training(),
-        "joint": training(steps=2, keep_best="", evaluate_every=0, dev_queries=0),
-        "search": recipes.ClusterSearch(beams=6, betas=(0.0, 0.1), chosen=(1, 3, 6), most_share=1.0),
+        "joint": training(steps=2, keep_best="", dev_documents=20),
+        "search": recipes.ClusterSearch(beams=6, betas=(0.1, 0.0), chosen=(1, 3, 6), most_share=1.0),
         "most_sentences": 2,
         "say": lambda line: None,
     }
@@ -146,6 +148,30 @@ def test_the_second_training_moves_documents_and_their_vectors_are_made_anew(fin
     assert set(before) == set(after)  # the documents' parameters are not the network's
 
 
+def test_the_second_training_looks_at_dev_among_some_documents(finished):
+    """As a retriever of all of them would find, were these alone allowed."""
+    folder, told = finished.model_dir / "joint_model", settings()
+    measured = storage.read_folder(folder, "joint_model").meta["dev"][-1]
+    dataset = gr_jax.corpus.read_beir(finished.source)
+    module, params = network_folder.load_network(folder)
+    encoder = document_encoder.load_encoder(folder)
+    retriever = gdr_learning.make_retriever(
+        module, params, gr_jax.load(finished.model_dir / "index").retriever.vocabulary,
+        clusters_lib.load_clusters(next(finished.shared.glob("clusters-*"))),
+        encoder.encode(dataset.corpus.contents, "document"), None, encoder, dataset.transform,
+        told["encoders"], told["matching"], told["search"],
+    )  # fmt: skip
+    asked = learning.sample_queries(dataset.split("dev"), 8)
+    some = pair_training.searched(dataset, {"dev": dataset.split("dev")}, told["joint"])
+    assert len(some) == 20
+    allowed = np.isin(dataset.corpus.doc_ids, some.doc_ids)
+    queries = dataset.queries.select(list(asked))
+    ranking = retriever.retrieve(queries.texts, 10, allowed=allowed)
+    run = gr_jax.retrievers.ranking_to_run(ranking, queries.ids, dataset.corpus)
+    expected = gr_jax.evaluation.evaluate(run, asked, ("RR@10", "Success@1"))
+    assert {name: measured[f"dev/{name}"] for name in expected} == pytest.approx(dict(expected), abs=1e-6)
+
+
 def test_results_have_bm25_and_the_vectors_alone_beside(finished):
     metrics = json.loads((finished.model_dir / "results" / "metrics.json").read_text())
     assert set(metrics["test"]) == {"BM25", "GDR, vectors alone", "GDR"}
@@ -177,16 +203,38 @@ def test_an_encoder_that_dpr_trained_is_taken_and_nothing_is_trained_twice(finis
         )
     with pytest.raises(InputError):
         recipes.gdr(finished.source, tmp_path / "runs" / "none", **settings(trained=tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="its held_out was 0.0"):
+        other = training(held_out=0.2)
+        recipes.gdr(finished.source, tmp_path / "runs" / "held", **settings(trained=trained, training=other))
 
 
 def test_negatives_mined_by_the_model_are_refreshed(finished, tmp_path):
     mined = recipes.Mining(shares={"ance": 1.0, "cluster": 0.0}, kept=4, refresh_every=2)
     model_dir = finished.model_dir.with_name("refreshed")
-    recipes.gdr(
-        finished.source, model_dir, until="model",
-        **settings(mined=mined, training=training(steps=6), joint=training(steps=0)),
-    )  # fmt: skip
-    assert storage.read_folder(model_dir / "model").meta["refreshes"] == 1  # mined at 2, used from 4 on
+    told = settings(
+        mined=mined, training=training(steps=6, learning_rate=0.0), joint=training(steps=0), most_sentences=0
+    )
+    recipes.gdr(finished.source, model_dir, until="model", **told)
+    model = storage.read_folder(model_dir / "model")
+    assert model.meta["refreshes"] == 1  # mined at 2, used from 4 on
+    # At a rate of 0 the parameters of step 2 are the last ones: of what is drawn then, the best that answer nothing.
+    table = Negatives.load(model_dir / "work" / f"model-{model.made_from}" / "negatives" / "step_00000004").documents
+    searcher = recipes.gdr(finished.source, model_dir, until="index", **told)
+    pairs = finished.shared / f"pairs-{model.meta['inputs']['pairs']}"
+    targets = share_answers(TokenStore.load(pairs / "queries")).targets
+    dataset = gr_jax.corpus.read_beir(finished.source)
+    made = PseudoQueries.load(
+        finished.shared / f"pseudo_queries-{model.meta['inputs']['pseudo_queries']}" / "pseudo_queries"
+    )
+    texts = mining.training_queries(dataset, made, 0.0, 1).texts
+    documents_of = searcher.retriever.document_encoder.encode(dataset.corpus.contents, "document")
+    ranked = np.argsort(-(searcher.retriever.query_vectors(texts) @ documents_of.T), axis=1)
+    best = [[d for d in row if d not in targets[n]][:4] for n, row in enumerate(ranked.tolist())]
+    cluster = Negatives.load(finished.shared / f"negatives-{model.meta['inputs']['negatives']}" / "cluster").documents
+    mined_rows = [n for n, row in enumerate(table.tolist()) if row == best[n]]
+    assert 8 <= len(mined_rows) < len(table)
+    others = np.setdiff1d(np.arange(len(table)), mined_rows)
+    np.testing.assert_array_equal(table[others], cluster[others])
 
 
 def test_nci_writes_the_clusters_of_gdr_and_a_place_in_them(finished):
@@ -276,6 +324,10 @@ def test_t5_reads_queries_and_bert_documents(finished, tmp_path, recipe):
         ({"training": training(margin_mse=1.0)}, "teacher"),
         ({"joint": training(steps=2, document_length=16)}, "document_length differs"),
         ({"joint": training(steps=2, held_out=0.2)}, "held_out differs"),
+        ({"training": training(held_out=0.2), "joint": training(steps=0)}, "its held_out is 0.0"),
+        ({"training": training(steps=0), "joint": training(held_out=0.2)}, "its held_out is 0.0"),
+        ({"search": recipes.ClusterSearch(measure="R@10 RR@10")}, "several measures"),
+        ({"most_sentences": -1}, "most_sentences is too small"),
         ({"mined": recipes.Mining(shares={"ance": 1.0}, refresh_every=3)}, "multiple of"),
         ({"mined": recipes.Mining(shares={"ance": 1.0}, refresh_every=2), "training": training(steps=8)}, "joint"),
         ({"search": recipes.ClusterSearch(measure="nonsense")}, "nonsense"),
@@ -293,7 +345,7 @@ def test_the_gin_file_says_what_is_done_where_nobody_says_otherwise():
 
 @pytest.mark.parametrize("name", ["gdr", "gdr_passages", "gdr_as_published", "nci", "quickstart"])
 def test_gin_files_name_what_there_is(name):
-    told = gin_settings.told(f"gin_configs/recipes/{name}.gin", recipes.nci if name == "nci" else recipes.gdr)
+    told = gin_settings.told(f"gin_configs/recipes/{name}.gin", recipe=recipes.nci if name == "nci" else recipes.gdr)
     assert told["encoders"]["shared"] and told["encoder_training"]["steps"] == {
         "quickstart": 0, "gdr_as_published": 20000,
     }.get(name, 300)  # fmt: skip

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gr_jax.corpus import Queries
-from gr_jax.dense import ClusteredSearch
+from gr_jax.dense import ClusteredSearch, clustered
 from gr_jax.docids import Docids, memberships
-from gr_jax.errors import InputError
+from gr_jax.errors import InputError, InputWarning
 from gr_jax.retrievers import GDRRetriever, gdr_choice, index
 from gr_jax.retrievers.vectors_alone import VectorsAlone
 from tests.retrievers.small_gdr import (
@@ -148,7 +148,7 @@ def test_all_clusters_and_vectors_alone():
     assert (found % 3 == 0).all() and documents.shape == (len(QUERIES), DOCUMENTS)
 
 
-def test_what_was_saved_answers_alike(tmp_path):
+def test_what_was_saved_answers_alike(tmp_path, monkeypatch):
     made = retriever(tree(3), beams=7, chosen=5, similarity="cosine", pooling="cls", length_penalty=0.8, beta=0.5)
     made.save(tmp_path / "gdr", corpus="")
     again = index.load_retriever(tmp_path / "gdr")
@@ -159,6 +159,10 @@ def test_what_was_saved_answers_alike(tmp_path):
     numba = GDRRetriever.load(tmp_path / "gdr", backend="numba")
     numba.save(tmp_path / "numba", corpus="")
     assert index.load_retriever(tmp_path / "numba").searcher.asked == "numba"
+    with monkeypatch.context() as patched:
+        patched.setattr(clustered, "usable", lambda name: False)
+        with pytest.warns(InputWarning, match="numba cannot be imported"):
+            assert index.load_retriever(tmp_path / "numba").searcher.backend == "xla"
     one, other = (r.retrieve(QUERIES, 9) for r in (made, again))
     np.testing.assert_array_equal(one.doc_index, other.doc_index)
     np.testing.assert_allclose(one.score, other.score, atol=1e-6)

@@ -13,7 +13,7 @@ from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, GDRModel, T5Config
 from gr_jax.training import GDRBatches, adamw, train
 from gr_jax.training.contrastive_batches import ContrastiveBatches
-from gr_jax.training.negatives import cluster_negatives
+from gr_jax.training.negatives import cluster_negatives, weigh_clusters
 from gr_jax.training.packing import count_examples
 from gr_jax.training.token_store import TokenStore
 
@@ -172,7 +172,8 @@ def test_training_in_both_stages():
     t5 = T5Config(vocab_size=8, emb_dim=8, num_heads=2, head_dim=4, num_decoder_layers=1, mlp_dim=12)
     queries, documents = stores(queries=32)
     cluster_of = np.arange(DOCUMENTS) // 2
-    table = cluster_negatives(cluster_of, queries.targets, 1).weighted(1.5)
+    drawn = cluster_negatives(cluster_of, queries.targets, 1)
+    table = weigh_clusters(drawn, cluster_of, queries.targets, 1.5)
     common = {"batch_size": 8, "negatives": table, "query_lengths": 4, "document_lengths": 6}
     settings = {"levels": LEVELS, "normalize": "level", "alpha": 1.5, "similarity": "cosine", "temperature": 0.2}
     module = EncoderDecoder(bert, t5, share_embeddings=False)

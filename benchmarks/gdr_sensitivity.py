@@ -1,0 +1,113 @@
+"""What GDR's settings do: `python -m benchmarks.gdr_sensitivity`.
+
+One seed at the small budget, on `squad_dev`'s dev split, beside the small GDR of `benchmarks.gdr_quality` and on its
+document encoder. The number of clusters, α, beams and the other settings are trained for, each with β and the clusters
+chosen on dev; β and the number of clusters chosen are points of the table that one run measured on dev. Prints rows,
+and draws a picture of each parameter into `benchmarks/results/gdr_*.svg`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Mapping
+
+from benchmarks import harness, records
+from benchmarks.gdr_quality import Values, small
+from benchmarks.recipe_runs import RecipeRun
+from gr_jax.evaluation import plots
+
+NAME = "gdr_sensitivity"
+DRAWN = ("Success@1", "RR@10", "R@100")
+# Parameter → the name of its rows, how they are made from a value, and values. Of the small GDR 800, 1 and 128.
+TRAINED = {
+    "clusters": ("{:g} clusters", ("budget{}", "Clusters.budget={}"), (100, 200, 400, 800, 1600)),
+    "alpha": ("alpha {:g}", ("alpha{}", "Matching.alpha={}"), (0.25, 1.0, 4.0, 16.0)),
+    "beams": ("{:g} beams", ("beams{}", "ClusterSearch.beams={}"), (8, 32, 64, 128)),
+}
+DEFAULTS = (800, 1.0, 128)
+CHOSEN = {
+    "beta": ("beta {:g}", (0.0, 0.02, 0.05, 0.1, 0.3, 1.0)),
+    "chosen": ("{:g} clusters chosen", (5, 10, 20, 40, 80, 120)),
+}
+AXES = {
+    "clusters": "clusters",
+    "alpha": "α, what a document of the answer's cluster weighs in the loss",
+    "beams": "beams",
+    "beta": "β, what a cluster's probability adds to a document's score",
+    "chosen": "clusters looked into",
+}
+# Up to 1,024 clusters, hierarchical k-means is one level: what "kmeans" makes differs from it in nothing but chance.
+CLUSTERINGS = {
+    "a tree of 20 × 40 clusters": ("tree", "Clusters.branching=[20, 40]"),
+    **{
+        f"{name} clusters": (name, f'Clusters.algorithm="{name}"')
+        for name in ("kmeans", "spherical", "balanced", "agglomerative")
+    },
+}
+# What else the small budget can be spent on: title → file of `gin_configs/ablations/`.
+ABLATIONS = {"R-Drop in half the steps": "rdrop", "the document encoder too": "second_stage"}
+
+
+def measure(run: RecipeRun, beta: float | None = None, chosen: int | None = None) -> Values:
+    """A point of the table that the run measured on dev; the one that it took, where nothing else is said."""
+    run.make()
+    choice = json.loads((run.folder / "index" / "choice.json").read_text(encoding="utf-8"))
+    beta, chosen = (choice["beta"] if beta is None else beta), (choice["chosen"] if chosen is None else chosen)
+    (point,) = [p for p in choice["table"] if (p["beta"], p["chosen"]) == (beta, chosen)]
+    return {name: point[name] for name in (*DRAWN, "share_scored")} | {"beta": beta, "chosen": chosen}
+
+
+def run_of(label: str = "", *flags: str, ablation: str = "") -> RecipeRun:
+    """The small GDR, or another one beside it."""
+    (run,) = small("gdr", label, *flags, ablation=ablation, seeds=(0,))
+    return run
+
+
+def draw() -> None:
+    """A picture for every parameter, of the rows that are recorded."""
+    recorded = records.read(harness.RESULTS / f"{NAME}.json")
+    values_of = {name: (title, values) for name, (title, _, values) in TRAINED.items()} | CHOSEN
+    for parameter, (title, values) in values_of.items():
+        found = {value: recorded[title.format(value)].values for value in values if title.format(value) in recorded}
+        if found:
+            curves = {one: [(value, point[one]) for value, point in found.items()] for one in DRAWN}
+            figure = plots.curves(
+                curves, title="squad_dev, dev", x=AXES[parameter], y="", logarithmic=parameter != "beta"
+            )
+            (harness.RESULTS / f"gdr_{parameter}.svg").write_bytes(plots.to_svg(figure))
+
+
+def rows() -> list[harness.Row]:
+    """The table."""
+    table = []
+    for title, (label, flag), values in TRAINED.values():
+        for value in values:
+            run = run_of() if value in DEFAULTS else run_of(label.format(value), flag.format(value))
+            table.append(_row(title.format(value), run))
+    table += [_row(title, run_of(*how)) for title, how in CLUSTERINGS.items()]
+    table += [_row(title, run_of(ablation=name)) for title, name in ABLATIONS.items()]
+    for parameter, (title, values) in CHOSEN.items():
+        table += [_row(title.format(value), run_of(), **{parameter: value}) for value in values]
+    return table
+
+
+def _row(name: str, run: RecipeRun, **point: float) -> harness.Row:
+    return harness.Row(
+        name=name,
+        config={**run.config(), "point": point},
+        measure=functools.partial(_measured, run, point),
+        corpus=run.fingerprint,
+        seeds=(0,),
+    )
+
+
+def _measured(run: RecipeRun, point: Mapping[str, float]) -> Values:
+    return measure(run, **point)
+
+
+if __name__ == "__main__":
+    status = harness.main(NAME, rows())
+    draw()
+    sys.exit(status)
