@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Mapping
+from typing import Any
 
 from benchmarks import harness, records
 from benchmarks.gdr_quality import Values, small
@@ -93,18 +93,14 @@ def rows() -> list[harness.Row]:
     return table
 
 
-def _row(name: str, run: RecipeRun, **point: float) -> harness.Row:
+def _row(name: str, run: RecipeRun, **point: Any) -> harness.Row:
     return harness.Row(
         name=name,
         config={**run.config(), "point": point},
-        measure=functools.partial(_measured, run, point),
+        measure=functools.partial(measure, run, **point),
         corpus=run.fingerprint,
         seeds=(0,),
     )
-
-
-def _measured(run: RecipeRun, point: Mapping[str, float]) -> Values:
-    return measure(run, **point)
 
 
 if __name__ == "__main__":
