@@ -32,6 +32,7 @@ from gr_jax.retrievers import Ranking, index, ranking_to_run
 
 SEEDS, STABILITY = (0, 1, 2), (0, 1, 2, 3, 4)
 MEASURES = ("R@100", "Success@10", "Success@1")
+FIRST = (1, 10, 40)
 ABOVE = {measure: f"{measure} above" for measure in MEASURES}
 DATA = "squad_dev"
 Values = Mapping[str, float]
@@ -146,6 +147,23 @@ def nearest(run: RecipeRun, split: str) -> Values:
     }
 
 
+def first_clusters(run: RecipeRun, split: str) -> Values:
+    """How often the answer's cluster is among the first, by the decoder and by the clusters' means."""
+    run.make()
+    retriever: Any = index.load(run.folder / "index").retriever
+    dataset = read_beir(harness.data_folder(run.data))
+    queries, qrels = dataset.split_queries(split), dataset.split(split)
+    answers = [dataset.corpus.index_of(next(d for d, grade in qrels[q].items() if grade > 0)) for q in queries.ids]
+    decoded = retriever.decode(queries.texts)
+    most = max(FIRST)
+    by_means = retriever.searcher.choose_clusters(np.asarray(decoded.vectors), most)
+    values = {}
+    for who, ranked in (("decoder", np.asarray(decoded.clusters[:, :most])), ("means", by_means)):
+        held = [retriever.searcher.contains(np.array([a]), row)[:, 0] for a, row in zip(answers, ranked, strict=True)]
+        values |= {f"in {n}, {who}": float(np.stack(held)[:, :n].any(axis=1).mean()) for n in FIRST}
+    return values
+
+
 def _row(name: str, system: System, split: str, **bounds) -> harness.Row:
     return harness.Row(
         name=name,
@@ -205,6 +223,13 @@ def _headline_rows() -> list[harness.Row]:
                 name=f"{name} GDR, clusters of the nearest means",
                 config={"split": split, **gdr.config(), "what": "nearest means, the same share"},
                 measure=functools.partial(nearest, gdr, split),
+                corpus=gdr.fingerprint,
+                seeds=(0,),
+            ),
+            harness.Row(
+                name=f"{name} GDR, the answer's cluster among the first",
+                config={"split": split, **gdr.config(), "what": "first clusters", "first": list(FIRST)},
+                measure=functools.partial(first_clusters, gdr, split),
                 corpus=gdr.fingerprint,
                 seeds=(0,),
             ),
