@@ -22,5 +22,6 @@ PARTS = {
 
 if __name__ == "__main__":
     status = harness.main_of_parts({name: part.rows for name, part in PARTS.items()})
-    gdr_sensitivity.draw()
+    if status < 2:
+        gdr_sensitivity.draw()
     sys.exit(status)

@@ -115,7 +115,10 @@ def scored(run: RecipeRun, split: str) -> Values:
     same weight."""
     run.make()
     found = json.loads((run.folder / "results" / "clusters.json").read_text(encoding="utf-8"))[split]
+    choice = json.loads((run.folder / "index" / "choice.json").read_text(encoding="utf-8"))
     return {
+        "beta": choice["beta"],
+        "clusters": choice["chosen"],
         "share scored": found["share_scored"],
         "answer's cluster chosen": found["answer_in_chosen"],
         "R@100": found["R@100"],
@@ -157,7 +160,7 @@ def first_clusters(run: RecipeRun, split: str) -> Values:
     decoded = retriever.decode(queries.texts)
     most = max(FIRST)
     by_means = retriever.searcher.choose_clusters(np.asarray(decoded.vectors), most)
-    values = {}
+    values: dict[str, float] = {}
     for who, ranked in (("decoder", np.asarray(decoded.clusters[:, :most])), ("means", by_means)):
         held = [retriever.searcher.contains(np.array([a]), row)[:, 0] for a, row in zip(answers, ranked, strict=True)]
         values |= {f"in {n}, {who}": float(np.stack(held)[:, :n].any(axis=1).mean()) for n in FIRST}
@@ -211,7 +214,7 @@ def _headline_rows() -> list[harness.Row]:
             *(
                 harness.Row(
                     name=f"{name} {title}, share scored",
-                    config={"split": split, **run.config(), "what": "share"},
+                    config={"split": split, **run.config(), "what": "choice and share"},
                     measure=functools.partial(scored, run, split),
                     at_most={"share scored": 0.15, "lost": 0.01},
                     corpus=run.fingerprint,

@@ -20,13 +20,12 @@ from gr_jax.evaluation import plots
 
 NAME = "gdr_sensitivity"
 DRAWN = ("Success@1", "RR@10", "R@100")
-# Parameter → the name of its rows, how they are made from a value, and values. Of the small GDR 800, 1 and 128.
+# Parameter → the name of its rows, how they are made from a value, values, and the one that the small GDR has.
 TRAINED = {
-    "clusters": ("{:g} clusters", ("budget{}", "Clusters.budget={}"), (100, 200, 400, 800, 1600)),
-    "alpha": ("alpha {:g}", ("alpha{}", "Matching.alpha={}"), (0.25, 1.0, 4.0, 16.0)),
-    "beams": ("{:g} beams", ("beams{}", "ClusterSearch.beams={}"), (8, 32, 64, 128)),
+    "clusters": ("{:g} clusters", ("budget{}", "Clusters.budget={}"), (100, 200, 400, 800, 1600), 800),
+    "alpha": ("alpha {:g}", ("alpha{}", "Matching.alpha={}"), (0.25, 1.0, 4.0, 16.0), 1.0),
+    "beams": ("{:g} beams", ("beams{}", "ClusterSearch.beams={}"), (8, 32, 64, 128), 128),
 }
-DEFAULTS = (800, 1.0, 128)
 CHOSEN = {
     "beta": ("beta {:g}", (0.0, 0.02, 0.05, 0.1, 0.3, 1.0)),
     "chosen": ("{:g} clusters chosen", (5, 10, 20, 40, 80, 120)),
@@ -67,10 +66,10 @@ def run_of(label: str = "", *flags: str, ablation: str = "") -> RecipeRun:
 
 def draw() -> None:
     """A picture for every parameter, of the rows that are recorded."""
-    recorded = records.read(harness.RESULTS / f"{NAME}.json")
-    values_of = {name: (title, values) for name, (title, _, values) in TRAINED.items()} | CHOSEN
+    current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
+    values_of = {name: (title, values) for name, (title, _, values, _) in TRAINED.items()} | CHOSEN
     for parameter, (title, values) in values_of.items():
-        found = {value: recorded[title.format(value)].values for value in values if title.format(value) in recorded}
+        found = {value: current[title.format(value)] for value in values if title.format(value) in current}
         if found:
             curves = {one: [(value, point[one]) for value, point in found.items()] for one in DRAWN}
             figure = plots.curves(
@@ -82,9 +81,9 @@ def draw() -> None:
 def rows() -> list[harness.Row]:
     """The table."""
     table = []
-    for title, (label, flag), values in TRAINED.values():
+    for title, (label, flag), values, default in TRAINED.values():
         for value in values:
-            run = run_of() if value in DEFAULTS else run_of(label.format(value), flag.format(value))
+            run = run_of() if value == default else run_of(label.format(value), flag.format(value))
             table.append(_row(title.format(value), run))
     table += [_row(title, run_of(*how)) for title, how in CLUSTERINGS.items()]
     table += [_row(title, run_of(ablation=name)) for title, name in ABLATIONS.items()]
@@ -105,5 +104,6 @@ def _row(name: str, run: RecipeRun, **point: Any) -> harness.Row:
 
 if __name__ == "__main__":
     status = harness.main(NAME, rows())
-    draw()
+    if status < 2:
+        draw()
     sys.exit(status)

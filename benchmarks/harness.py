@@ -180,7 +180,7 @@ def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequenc
       recorded: what was measured.
       every: all rows of the benchmark, which shares may refer to; None where `rows` are all.
     """
-    current = _current(every or rows, recorded)
+    current = current_values(every or rows, recorded)
     problems = []
     for row in rows:
         state = _state(row, recorded)
@@ -222,7 +222,9 @@ def show(
     were measured."""
     measured = [recorded[row.name] for row in rows if not _state(row, recorded)]
     made = sorted({f"{record.hardware}; commit {record.commit}; {record.date[:10]}" for record in measured})
-    tables = [table(part, recorded, every=every or rows) for part in _alike(rows, _current(every or rows, recorded))]
+    tables = [
+        table(part, recorded, every=every or rows) for part in _alike(rows, current_values(every or rows, recorded))
+    ]
     if markdown:
         for header, body in tables:
             print(render.markdown_table(header, body), end="\n\n")
@@ -260,11 +262,16 @@ def _alike(rows: Sequence[Row], current: Mapping[str, Mapping[str, float]]) -> l
     return [members for _, members in tables]
 
 
+def current_values(rows: Sequence[Row], recorded: Mapping[str, Record]) -> dict[str, Mapping[str, float]]:
+    """row → measure → value, of the rows recorded under their present configuration."""
+    return {row.name: recorded[row.name].values for row in rows if not _state(row, recorded)}
+
+
 def table(
     rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequence[Row] | None = None
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows as text; a value that breaks its bound ends in ✗."""
-    current = _current(every or rows, recorded)
+    current = current_values(every or rows, recorded)
     measures = list(
         dict.fromkeys(m for row in rows for names in (_bounds(row), current.get(row.name, {})) for m in names)
     )
@@ -338,11 +345,6 @@ def _state(row: Row, recorded: Mapping[str, Record]) -> str:
     names = {*record.config, *config}
     changed = sorted(name for name in names if record.config.get(name, missing) != config.get(name, missing))
     return f"stale: changed since: {', '.join(changed) or 'the configuration'}"
-
-
-def _current(rows: Sequence[Row], recorded: Mapping[str, Record]) -> dict[str, Mapping[str, float]]:
-    """row → measure → value, of the rows recorded under their present configuration."""
-    return {row.name: recorded[row.name].values for row in rows if not _state(row, recorded)}
 
 
 def _with_bounds(text: str, bounds: Sequence[tuple[float | None, bool]]) -> str:

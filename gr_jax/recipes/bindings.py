@@ -1,7 +1,8 @@
 """What gin binds of functions and classes that stages call without saying all of their arguments.
 
 A run's own settings are dataclasses, and stand in the keys of its stages. Gin can bind more: `adamw.b2 = 0.98`,
-`kmeans.max_points = 100000`. What is bound so belongs to the keys, too; where nothing is, they are what they were.
+`kmeans.max_points = 100000`. A stage whose result that changes has it in its key, too; where nothing is bound, keys are
+what they were.
 """
 
 from __future__ import annotations
@@ -11,24 +12,25 @@ from typing import Any
 
 import gin
 
-from gr_jax import models, training
+from gr_jax import models
+from gr_jax.training import batches, contrastive_batches, gdr_batches, loop, optimizers, vector_batches
 
-# Networks, losses and optimisers.
+# Optimisers, batches, the loop, and what every network is made of.
 _TRAINED_WITH = (
-    training.Schedule,
-    training.adamw,
-    training.adafactor,
+    optimizers.Schedule,
+    optimizers.adamw,
+    optimizers.adafactor,
+    batches.make_batches,
+    contrastive_batches.ContrastiveBatches,
+    gdr_batches.GDRBatches,
+    vector_batches.VectorBatches,
+    loop.train,
+    loop.EarlyStopping,
     models.T5Config,
     models.BertConfig,
-    models.BiEncoderConfig,
-    models.BiEncoderModel,
-    models.CrossEncoderConfig,
-    models.CrossEncoderModel,
-    models.LateInteractionConfig,
-    models.LateInteractionModel,
-    models.EncoderDecoderModel,
-    models.GDRModel,
 )
+# Arguments of the loop that change what is seen of it, and not its result.
+_SEEN = ("log_every", "tensorboard", "progress", "keep_checkpoints")
 
 
 def of(*configurables: Callable[..., Any]) -> dict[str, Any]:
@@ -40,6 +42,11 @@ def of(*configurables: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def of_training() -> dict[str, Any]:
-    """What gin binds of what trains a network."""
-    return of(*_TRAINED_WITH)
+def of_training(*networks: Callable[..., Any]) -> dict[str, Any]:
+    """What gin binds of what trains a network.
+
+    Args:
+      networks: its own classes: configuration, loss.
+    """
+    bound = of(*_TRAINED_WITH, *networks)
+    return {name: value for name, value in bound.items() if name.rpartition(".")[2] not in _SEEN}

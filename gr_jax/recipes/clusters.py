@@ -31,7 +31,7 @@ ALGORITHMS = {
 }
 # Tokens in one level of names. A second level costs recall where every node has a token of its own: each level's
 # distribution then says which cluster it is, and a path counts it twice, so that the clusters behind the best fall too
-# far (`benchmarks.gdr_quality`, "a tree").
+# far (`benchmarks.gdr_sensitivity`, "a tree").
 WIDEST = 1024
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 

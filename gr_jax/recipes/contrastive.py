@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gr_jax import corpus as corpus_lib
-from gr_jax import dense
+from gr_jax import dense, models
 from gr_jax.recipes import bindings, documents, encoders, examples, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.learning import seconds_of_earlier_starts
@@ -98,7 +98,8 @@ def model_stage(
         if training.multipliers is None:  # another default is another training
             config["training"]["multipliers"] = encoders.DEFAULT_MULTIPLIERS
         config["mining"] = {"shares": dict(mined.shares), "refresh_every": mined.refresh_every}
-    return Stage("model", config | bindings.of_training(), (corpus, vocabulary, *learning), make)
+    config |= bindings.of_training(models.BiEncoderConfig, models.BiEncoderModel)
+    return Stage("model", config, (corpus, vocabulary, *learning), make)
 
 
 def make_batches(

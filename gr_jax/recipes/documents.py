@@ -163,6 +163,8 @@ def docids_stage(corpus: Stage, vectors: Stage, vocabulary: Stage, identifiers: 
         place.meta.update({"statistics": docids_lib.statistics(docids)})
 
     makes = [getattr(module, identifiers.scheme, None) for module in (docids_lib, clustering)]  # of the scheme's name
+    if identifiers.scheme == "hierarchical_kmeans":
+        makes.append(clustering.kmeans)  # splits large nodes
     config = identifiers.of_scheme() | bindings.of(*filter(None, makes))
     return Stage("docids", config, tuple(inputs), make, shared=True)
 

@@ -85,6 +85,7 @@ def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSear
     if not len(dataset.qrels.get("dev", ())):
         return gdr_choice.Choice(retriever.beta, retriever.chosen or retriever.beams, search.measure, ())
     (measure,) = evaluation.parse_measures(search.measure).values()
+    depth = measure.params.get("cutoff", 0)
     return gdr_choice.choose(
         retriever,
         dataset.split_queries("dev"),
@@ -94,8 +95,8 @@ def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSear
         chosen=search.chosen,
         measure=search.measure,
         most_share=search.most_share,
-        k=max(results.DEPTH, measure.params.get("cutoff", 0)),
         progress=True,
+        **({"k": depth} if depth > results.DEPTH else {}),
     )
 
 

@@ -126,7 +126,8 @@ def model_stage(
                 {} if before is None else DOCUMENT_MULTIPLIERS
             )
     name = "model" if before is None else "joint_model"
-    return Stage(name, config | bindings.of_training(), (*inputs, *([] if before is None else [before])), make)
+    config |= bindings.of_training(GDRModel)
+    return Stage(name, config, (*inputs, *([] if before is None else [before])), make)
 
 
 def make_retriever(

@@ -203,7 +203,8 @@ def model_stage(
         "training": training.as_config() | pair_training.default_multipliers(training, _FASTER),
         "mining": {"shares": dict(mined.shares)},
     }
-    return Stage("model", config | bindings.of_training(), (corpus, vocabulary, *learning), make)
+    config |= bindings.of_training(LateInteractionConfig, LateInteractionModel)
+    return Stage("model", config, (corpus, vocabulary, *learning), make)
 
 
 # Settings that training does not see.

@@ -145,7 +145,8 @@ def model_stage(
     config: dict[str, Any] = {"network": about, "training": taught, "decoding": decoding.normalize}
     if dev_beams < DEV_BEAMS:  # more beams of the index change nothing here
         config["dev_beams"] = dev_beams
-    return Stage("model", config | bindings.of_training(), inputs, make)
+    config |= bindings.of_training(models.EncoderDecoderModel)
+    return Stage("model", config, inputs, make)
 
 
 def seconds_of_earlier_starts(work: pathlib.Path) -> float:

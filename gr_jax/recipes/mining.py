@@ -15,7 +15,7 @@ from gr_jax.corpus import Dataset
 from gr_jax.docids import memberships
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
 from gr_jax.errors import InputError
-from gr_jax.recipes import clusters, documents, encoders, examples
+from gr_jax.recipes import bindings, clusters, documents, encoders, examples
 from gr_jax.recipes.dense_settings import NEGATIVES, ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
@@ -241,6 +241,8 @@ def negatives_stage(
         config["answers"] = "shared"
     if mining.file:
         config["file"] = mining.as_config()["file"]
+    if "cluster" in mining.mined_before and (vectors is None or vectors.name != "clusters"):
+        config |= bindings.of(clustering.kmeans)
     if own:
         config |= {"encoders": settings.as_config() | documents.encoder_config(settings.encoder), "init": training.seed}
     return Stage("negatives", config, tuple(inputs), make, shared=True)

@@ -92,7 +92,8 @@ def query_stage(
     config: dict[str, Any] = {"training": training.as_config(), "mining": {"shares": dict(mined.shares)}}
     if training.multipliers is None:  # another default is another training
         config["training"]["multipliers"] = encoders.DEFAULT_MULTIPLIERS
-    return Stage(NAME, config | bindings.of_training(), (corpus, *learning, model, embeddings), make)
+    config |= bindings.of_training(models.BiEncoderConfig, models.BiEncoderModel)
+    return Stage(NAME, config, (corpus, *learning, model, embeddings), make)
 
 
 def last_stage(run: pathlib.Path) -> str:

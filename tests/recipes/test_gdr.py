@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import shutil
 from typing import Any
 
 import numpy as np
@@ -47,15 +48,15 @@ def settings(**changes: Any) -> dict[str, Any]:
     """Arguments of `recipes.gdr` besides the folders: both trainings, a vector a sentence, small enough for a test."""
     chosen = {
         "encoders": ENCODERS,
-        "encoder_training": training(steps=2),
+        "encoder_training": training(steps=2, document_length=12),
         "encoder_mined": recipes.Mining(shares={"bm25": 1.0}, kept=2),
         "pseudo_queries": recipes.PseudoQueries(kinds={"title": 1, "sentence": 1}),
         "clusters": recipes.Clusters(budget=6),
         "network": network(outputs="centroid", query_residual=True),
         "matching": recipes.Matching(alpha=2.0),
         "mined": recipes.Mining(shares={"cluster": 0.5, "model": 0.5, "random": 0.0}, kept=4),
-        "training": training(),
-        "joint": training(steps=2, keep_best="", dev_documents=20),
+        "training": training(document_length=12),
+        "joint": training(steps=2, keep_best="", dev_documents=20, document_length=12),
         "search": recipes.ClusterSearch(beams=6, betas=(0.1, 0.0), chosen=(1, 3, 6), most_share=1.0),
         "most_sentences": 2,
         "say": lambda line: None,
@@ -122,6 +123,23 @@ def test_the_index_has_the_best_point_of_dev(finished):
     assert chosen[0]["RR@10"] == best
 
 
+def test_without_a_dev_split_what_is_held_out_stands_for_it(finished, tmp_path):
+    shutil.copytree(finished.source, tmp_path / "mine")
+    (tmp_path / "mine" / "qrels" / "dev.tsv").unlink()
+    search = recipes.ClusterSearch(beams=6, betas=(0.1, 0.0), chosen=(1, 6), most_share=0.5)
+    told = settings(
+        encoder_training=training(steps=0), training=training(held_out=0.3), joint=training(steps=0), most_sentences=0,
+        search=search, until="index",
+    )  # fmt: skip
+    searcher = recipes.gdr(tmp_path / "mine", tmp_path / "run", **told)
+    model = storage.read_folder(tmp_path / "run" / "model").meta
+    pairs = tmp_path / "shared" / f"pairs-{model['inputs']['pairs']}" / "held_out.json"
+    assert json.loads(pairs.read_text()) and 0 <= model["dev"][-1]["dev/RR@10"] <= 1
+    assert (searcher.retriever.beta, searcher.retriever.chosen) == (0.1, 3)  # as training looks at it
+    choice = json.loads((tmp_path / "run" / "index" / "choice.json").read_text())
+    assert not choice["table"] and choice["chosen"] == 3
+
+
 def test_negatives_of_the_cluster_are_of_the_clusters_that_are_written(finished):
     folders = [path for path in finished.shared.glob("negatives-*") if (path / "cluster").exists()]
     cids = clusters_lib.load_clusters(next(finished.shared.glob("clusters-*")))
@@ -158,8 +176,8 @@ def test_the_second_training_looks_at_dev_among_some_documents(finished):
     retriever = gdr_learning.make_retriever(
         module, params, gr_jax.load(finished.model_dir / "index").retriever.vocabulary,
         clusters_lib.load_clusters(next(finished.shared.glob("clusters-*"))),
-        encoder.encode(dataset.corpus.contents, "document"), None, encoder, dataset.transform,
-        told["encoders"], told["matching"], told["search"],
+        encoder.reading(document_length=12).encode(dataset.corpus.contents, "document"), None, encoder,
+        dataset.transform, told["encoders"], told["matching"], told["search"],
     )  # fmt: skip
     asked = learning.sample_queries(dataset.split("dev"), 8)
     some = pair_training.searched(dataset, {"dev": dataset.split("dev")}, told["joint"])
@@ -323,7 +341,7 @@ def test_t5_reads_queries_and_bert_documents(finished, tmp_path, recipe):
         ({"network": network(width=32, heads=2), "matching": recipes.Matching(start="pretrained")}, "32 dimensions"),
         ({"training": training(margin_mse=1.0)}, "teacher"),
         ({"joint": training(steps=2, document_length=16)}, "document_length differs"),
-        ({"joint": training(steps=2, held_out=0.2)}, "held_out differs"),
+        ({"joint": training(steps=2, held_out=0.2, document_length=12)}, "held_out differs"),
         ({"training": training(held_out=0.2), "joint": training(steps=0)}, "its held_out is 0.0"),
         ({"training": training(steps=0), "joint": training(held_out=0.2)}, "its held_out is 0.0"),
         ({"search": recipes.ClusterSearch(measure="R@10 RR@10")}, "several measures"),
