@@ -59,8 +59,7 @@ def memory(recipe: str) -> Mapping[str, float]:
     fixed = sum(size for file, size in sizes.items() if _is_fixed(file))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(retriever.params))
     dataset = _dataset()
-    queries, qrels = dataset.split_queries("test"), dataset.split("test")
-    gold = [dataset.corpus.index_of(next(d for d, grade in qrels[q].items() if grade > 0)) for q in queries.ids]
+    queries, gold = dataset.split_queries("test"), gdr_quality.answers(dataset, "test")
     values = {
         "parameters, millions": parameters / 1e6,
         "tokens written": _written(run, recipe).vocab_size,
@@ -76,7 +75,7 @@ def memory(recipe: str) -> Mapping[str, float]:
     return {
         **values,
         "first cluster right": float(np.mean(cluster_of[first] == cluster_of[gold])),
-        "first docid right": float(np.mean(first == np.array(gold))),
+        "first docid right": float(np.mean(first == gold)),
     }
 
 

@@ -26,7 +26,7 @@ from benchmarks import doct5query, harness
 from benchmarks.dense_quality import DPR, FINE_TUNED, SMALL, STANDARD
 from benchmarks.recipe_runs import RecipeRun
 from benchmarks.systems import System
-from gr_jax.corpus import read_beir
+from gr_jax.corpus import Dataset, read_beir
 from gr_jax.evaluation import compare, evaluate
 from gr_jax.retrievers import Ranking, index, ranking_to_run
 
@@ -150,20 +150,26 @@ def nearest(run: RecipeRun, split: str) -> Values:
     }
 
 
+def answers(dataset: Dataset, split: str) -> np.ndarray:
+    """The position of the first document that answers each query of a split."""
+    qrels = dataset.split(split)
+    first = [next(doc_id for doc_id, grade in qrels[query_id].items() if grade > 0) for query_id in qrels]
+    return np.array([dataset.corpus.index_of(doc_id) for doc_id in first])
+
+
 def first_clusters(run: RecipeRun, split: str) -> Values:
     """How often the answer's cluster is among the first, by the decoder and by the clusters' means."""
     run.make()
     retriever: Any = index.load(run.folder / "index").retriever
     dataset = read_beir(harness.data_folder(run.data))
-    queries, qrels = dataset.split_queries(split), dataset.split(split)
-    answers = [dataset.corpus.index_of(next(d for d, grade in qrels[q].items() if grade > 0)) for q in queries.ids]
-    decoded = retriever.decode(queries.texts)
+    decoded = retriever.decode(dataset.split_queries(split).texts)
     most = max(FIRST)
     by_means = retriever.searcher.choose_clusters(np.asarray(decoded.vectors), most)
     values: dict[str, float] = {}
     for who, ranked in (("decoder", np.asarray(decoded.clusters[:, :most])), ("means", by_means)):
-        held = [retriever.searcher.contains(np.array([a]), row)[:, 0] for a, row in zip(answers, ranked, strict=True)]
-        values |= {f"in {n}, {who}": float(np.stack(held)[:, :n].any(axis=1).mean()) for n in FIRST}
+        pairs = zip(answers(dataset, split), ranked, strict=True)
+        held = np.stack([retriever.searcher.contains(np.array([one]), row)[:, 0] for one, row in pairs])
+        values |= {f"in {n}, {who}": float(held[:, :n].any(axis=1).mean()) for n in FIRST}
     return values
 
 

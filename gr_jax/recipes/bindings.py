@@ -34,7 +34,7 @@ _SEEN = ("log_every", "tensorboard", "progress", "keep_checkpoints")
 
 
 def of(*configurables: Callable[..., Any]) -> dict[str, Any]:
-    """ "module.name.argument" → what gin binds to it."""
+    """What gin binds of their arguments: "module.name.argument" → value."""
     return {
         f"{one.__module__}.{one.__name__}.{argument}": value
         for one in configurables

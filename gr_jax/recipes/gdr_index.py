@@ -159,7 +159,7 @@ def _scored(retriever: GDRRetriever, dataset: Dataset, splits: Sequence[str]) ->
         for row, query_id in enumerate(queries.ids):
             relevant = [dataset.corpus.index_of(doc_id) for doc_id, grade in qrels[query_id].items() if grade > 0]
             inside.append(bool(relevant) and bool(retriever.looks_into(decoded, row, np.array(relevant)).any()))
-        everywhere = retriever.with_all_clusters(decoded)
+        everywhere = decoded.with_all_clusters(retriever.searcher.num_clusters)
         depth = min(results.DEPTH, len(dataset.corpus))
         recalls = []
         for one, chosen in ((decoded, retriever.chosen), (everywhere, everywhere.clusters.shape[1])):

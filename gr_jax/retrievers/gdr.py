@@ -108,8 +108,8 @@ class GDRRetriever:
         batch_size: int = 32,
         fused: bool | None = None,
     ):
-        check_parts(module, vocabulary, cids, searcher, document_encoder, similarity)
-        check_settings(cids, beams, chosen, beta, similarity, pooling, normalize)
+        check_settings(beams, chosen, beta, similarity, pooling)
+        check_parts(module, vocabulary, cids, searcher, document_encoder, similarity, normalize)
         self.module, self.vocabulary, self.searcher = module, vocabulary, searcher
         if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
             given = "none" if owner is None else f"those of {len(owner)}"
@@ -303,27 +303,6 @@ class GDRRetriever:
         clusters = np.asarray(decoded.clusters[row, : self.chosen if chosen is None else chosen])
         first = documents if self._owner is None else np.searchsorted(self._owner, documents)
         return np.any(self.searcher.contains(first, clusters), axis=0)
-
-    def with_all_clusters(self, decoded: Decoded) -> Decoded:
-        """The same with every cluster: behind those of the beam the others, which weigh nothing. A search of it scores
-        all documents.
-
-        Args:
-          decoded: what `decode` gave.
-        """
-        written = np.asarray(decoded.clusters)
-        count, total = len(written), self.searcher.num_clusters
-        missing = np.ones((count, total + 1), bool)
-        missing[np.arange(count)[:, None], np.where(written >= 0, written, total)] = False
-        others = np.argsort(~missing[:, :total], axis=1, kind="stable").astype(np.int32)  # the missing ones first
-        others[np.arange(total) >= missing[:, :total].sum(axis=1, keepdims=True)] = -1
-        nothing = np.zeros((count, total), np.float32)
-        return Decoded(
-            decoded.vectors,
-            np.concatenate([written, others], axis=1),
-            np.concatenate([np.asarray(decoded.log_scores), nothing - np.inf], axis=1),
-            np.concatenate([np.asarray(decoded.weights), nothing], axis=1),
-        )
 
     def share_scored(self, decoded: Decoded, chosen: int | None = None) -> Float[np.ndarray, " batch"]:
         """For each query the share of the documents' vectors that are looked at; one that is in several of the chosen

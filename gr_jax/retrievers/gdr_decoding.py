@@ -32,6 +32,24 @@ class Decoded(NamedTuple):
     log_scores: Float[Array, "batch beam"] | Float[np.ndarray, "batch beam"]
     weights: Float[Array, "batch beam"] | Float[np.ndarray, "batch beam"]
 
+    def with_all_clusters(self, num_clusters: int) -> Decoded:
+        """The same with every cluster: behind those of the beam the others, which weigh nothing. A search of it scores
+        all documents."""
+        written = np.asarray(self.clusters)
+        count = len(written)
+        missing = np.ones((count, num_clusters + 1), bool)
+        missing[np.arange(count)[:, None], np.where(written >= 0, written, num_clusters)] = False
+        missing = missing[:, :num_clusters]
+        others = np.argsort(~missing, axis=1, kind="stable").astype(np.int32)  # the missing ones first
+        others[np.arange(num_clusters) >= missing.sum(axis=1, keepdims=True)] = -1
+        nothing = np.zeros((count, num_clusters), np.float32)
+        return Decoded(
+            self.vectors,
+            np.concatenate([written, others], axis=1),
+            np.concatenate([np.asarray(self.log_scores), nothing - np.inf], axis=1),
+            np.concatenate([np.asarray(self.weights), nothing], axis=1),
+        )
+
 
 class Settings(NamedTuple):
     """What is compiled into the programs below.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gr_jax import models, text
-from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models.gdr import POOLINGS, SIMILARITIES
 from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.retrievers.network_checks import check_network
 
 
 def check_parts(
@@ -18,19 +18,10 @@ def check_parts(
     searcher: ClusteredSearch,
     document_encoder: DenseEncoder | None,
     similarity: str,
+    normalize: str,
 ) -> None:
     """Raises InputError for parts that were not made for each other."""
-    if module.vocab_size < cids.vocab_size:
-        raise InputError(
-            f"the decoder writes {module.vocab_size} tokens, the clusters' identifiers need {cids.vocab_size}",
-            "Use the identifiers that the network was trained on.",
-        )
-    words = module.encoder_config.vocab_size
-    if vocabulary.size > words:
-        raise InputError(
-            f"the vocabulary has {vocabulary.size} tokens, the encoder reads {words}",
-            "Use the vocabulary that the network was trained with.",
-        )
+    check_network(module, vocabulary, cids, normalize)
     if searcher.num_clusters != len(cids):
         raise InputError(
             f"{len(cids)} identifiers for {searcher.num_clusters} clusters",
@@ -53,16 +44,8 @@ def check_parts(
         )
 
 
-def check_settings(
-    cids: Docids, beams: int, chosen: int | None, beta: float, similarity: str, pooling: str, normalize: str
-) -> None:
+def check_settings(beams: int, chosen: int | None, beta: float, similarity: str, pooling: str) -> None:
     """Raises InputError for settings that are unknown, or by which nothing could be found."""
-    if normalize not in NORMALIZERS or (normalize == "level" and cids.levels is None):
-        raise InputError(
-            "scores of these identifiers cannot be normalised so",
-            f'Choose one of {", ".join(NORMALIZERS)}; "level" needs identifiers with levels.',
-            value=normalize,
-        )
     if similarity not in SIMILARITIES or pooling not in POOLINGS:
         raise InputError(
             "unknown similarity or pooling",

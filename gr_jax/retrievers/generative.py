@@ -17,11 +17,11 @@ from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
 from gr_jax.constraints import Trie
 from gr_jax.decoding import Beams, beam_search
-from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
+from gr_jax.retrievers.network_checks import check_network
 from gr_jax.retrievers.query_reader import QueryReader
 
 KIND = "generative"
@@ -56,23 +56,7 @@ class GenerativeRetriever:
         max_query_length: int = 64,
         batch_size: int = 32,
     ):
-        if module.vocab_size < docids.vocab_size:
-            raise InputError(
-                f"the decoder writes {module.vocab_size} tokens, the docids need {docids.vocab_size}",
-                "Use the docids that the network was trained on.",
-            )
-        words = module.encoder_config.vocab_size
-        if vocabulary.size > words:
-            raise InputError(
-                f"the vocabulary has {vocabulary.size} tokens, the encoder reads {words}",
-                "Use the vocabulary that the network was trained with.",
-            )
-        if normalize not in NORMALIZERS or (normalize == "level" and docids.levels is None):
-            raise InputError(
-                "scores of these docids cannot be normalised so",
-                f'Choose one of {", ".join(NORMALIZERS)}; "level" needs docids with levels.',
-                value=normalize,
-            )
+        check_network(module, vocabulary, docids, normalize)
         if beams < 1:
             raise InputError("there must be at least one beam", "Set beams to 1 or more.", value=beams)
         self.module, self.vocabulary, self.docids = module, vocabulary, docids

@@ -42,7 +42,7 @@ class VectorsAlone:
         count = len(queries)
         none = np.zeros((count, 0), np.float32)
         decoded = Decoded(self._retriever.query_vectors(queries), none.astype(np.int32), none, none)
-        everywhere = self._retriever.with_all_clusters(decoded)
+        everywhere = decoded.with_all_clusters(self._retriever.searcher.num_clusters)
         doc_index = np.full((count, k), -1, np.int32)
         score = np.full((count, k), -np.inf, np.float32)
         depth = min(k, self.num_documents)

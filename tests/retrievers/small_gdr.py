@@ -14,6 +14,7 @@ from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids, memberships
 from gr_jax.models import BiEncoderConfig
 from gr_jax.retrievers import DenseEncoder, GDRRetriever
+from tests.retrievers.random_network import random_parameters
 from tests.retrievers.test_generative import docid_scores
 
 QUERIES = ["a red cat", "dogs", "where is it?", "x"]
@@ -51,15 +52,7 @@ def network(cids: Docids, seed: int = 1):
         share_embeddings=False,
         query_residual=True,
     )
-    tokens = np.ones((1, 4), np.int32)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens, tokens)["params"]  # nothing to compile
-    random = np.random.default_rng(seed)
-
-    def draw(path, leaf) -> np.ndarray:
-        center = 1.0 if "scale" in str(path[-1]) else 0.0
-        return np.asarray(center + 0.3 * random.normal(size=leaf.shape), np.float32)
-
-    return module, jax.tree_util.tree_map_with_path(draw, dict(shapes))
+    return module, random_parameters(module, seed)
 
 
 def retriever(cids: Docids, *, seed: int = 1, codes: str | None = None, backend: str = "auto", **settings):

@@ -131,7 +131,7 @@ def test_other_parameters():
 def test_all_clusters_and_vectors_alone():
     made = like(plain(), chosen=2, beams=4)
     decoded = made.decode(QUERIES)
-    everywhere = made.with_all_clusters(decoded)
+    everywhere = decoded.with_all_clusters(made.searcher.num_clusters)
     assert [sorted(row[row >= 0]) for row in everywhere.clusters] == [list(range(11))] * len(QUERIES)
     similarity = np.tanh(query_vectors(made) @ vectors().T)
     weight = np.zeros((len(QUERIES), DOCUMENTS))

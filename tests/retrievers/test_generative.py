@@ -14,6 +14,7 @@ from gr_jax.docids import Docids, hierarchical_kmeans, naive_numeric
 from gr_jax.errors import InputError, InputWarning
 from gr_jax.retrievers import GenerativeRetriever
 from gr_jax.training.features import Pair, PairFeatures
+from tests.retrievers.random_network import random_parameters
 
 QUERIES = ["a red cat", "dogs", "where is it?", "x"]  # all of them in one batch of one length
 VOCABULARY = text.ByteVocabulary()
@@ -57,15 +58,7 @@ def network(docids: Docids, *, query_residual: bool = False, seed: int = 1):
         share_embeddings=False,
         query_residual=query_residual,
     )
-    tokens = np.ones((1, 4), np.int32)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens, tokens)["params"]  # nothing to compile
-    random = np.random.default_rng(seed)
-
-    def draw(path, leaf) -> np.ndarray:
-        center = 1.0 if "scale" in str(path[-1]) else 0.0
-        return np.asarray(center + 0.3 * random.normal(size=leaf.shape), np.float32)
-
-    return module, jax.tree_util.tree_map_with_path(draw, dict(shapes))
+    return module, random_parameters(module, seed)
 
 
 def retriever(docids: Docids, *, seed: int = 1, query_residual: bool = False, **settings) -> GenerativeRetriever:
