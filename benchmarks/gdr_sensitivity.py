@@ -1,9 +1,9 @@
 """What GDR's settings do: `python -m benchmarks.gdr_sensitivity`.
 
 One seed at the small budget, on `squad_dev`'s dev split, beside the small GDR of `benchmarks.gdr_quality` and on its
-document encoder. The number of clusters, α, beams and the other settings are trained for, each with β and the clusters
-chosen on dev; β and the number of clusters chosen are points of the table that one run measured on dev. Prints rows,
-and draws a picture of each parameter into `benchmarks/results/gdr_*.svg`.
+document encoder. The number of clusters, α and the other settings are trained for, each with β and the clusters chosen
+on dev; beams are not, and have both chosen anew. β and the number of clusters chosen are points of the table that one
+run measured on dev. Prints rows, and draws a picture of each parameter into `benchmarks/results/gdr_*.svg`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from typing import Any
 from benchmarks import harness, records
 from benchmarks.gdr_quality import Values, small
 from benchmarks.recipe_runs import RecipeRun
+from gr_jax.corpus import read_beir
 from gr_jax.evaluation import plots
+from gr_jax.recipes import gdr_index
+from gr_jax.recipes.gdr_settings import ClusterSearch
+from gr_jax.retrievers import index
 
 NAME = "gdr_sensitivity"
 DRAWN = ("Success@1", "RR@10", "R@100")
@@ -24,8 +28,8 @@ DRAWN = ("Success@1", "RR@10", "R@100")
 TRAINED = {
     "clusters": ("{:g} clusters", ("budget{}", "Clusters.budget={}"), (100, 200, 400, 800, 1600), 800),
     "alpha": ("alpha {:g}", ("alpha{}", "Matching.alpha={}"), (0.25, 1.0, 4.0, 16.0), 1.0),
-    "beams": ("{:g} beams", ("beams{}", "ClusterSearch.beams={}"), (8, 32, 64, 128), 128),
 }
+BEAMS = (8, 16, 32, 64, 128)
 CHOSEN = {
     "beta": ("beta {:g}", (0.0, 0.02, 0.05, 0.1, 0.3, 1.0)),
     "chosen": ("{:g} clusters chosen", (5, 10, 20, 40, 80, 120)),
@@ -49,10 +53,16 @@ CLUSTERINGS = {
 ABLATIONS = {"R-Drop in half the steps": "rdrop", "the document encoder too": "second_stage"}
 
 
-def measure(run: RecipeRun, beta: float | None = None, chosen: int | None = None) -> Values:
-    """A point of the table that the run measured on dev; the one that it took, where nothing else is said."""
+def measure(run: RecipeRun, beta: float | None = None, chosen: int | None = None, beams: int | None = None) -> Values:
+    """A point of the table that the run measured on dev; the one that it took, where nothing else is said. With other
+    `beams` the table is measured again."""
     run.make()
     choice = json.loads((run.folder / "index" / "choice.json").read_text(encoding="utf-8"))
+    if beams is not None:
+        retriever: Any = index.load(run.folder / "index").retriever
+        retriever.beams = beams
+        dataset = read_beir(harness.data_folder(run.data))
+        choice = gdr_index.choose_on_dev(retriever, dataset, ClusterSearch()).as_json()
     beta, chosen = (choice["beta"] if beta is None else beta), (choice["chosen"] if chosen is None else chosen)
     (point,) = [p for p in choice["table"] if (p["beta"], p["chosen"]) == (beta, chosen)]
     return {name: point[name] for name in (*DRAWN, "share_scored")} | {"beta": beta, "chosen": chosen}
@@ -67,7 +77,8 @@ def run_of(label: str = "", *flags: str, ablation: str = "") -> RecipeRun:
 def draw() -> None:
     """A picture for every parameter, of the rows that are recorded."""
     current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
-    values_of = {name: (title, values) for name, (title, _, values, _) in TRAINED.items()} | CHOSEN
+    values_of = {name: (title, values) for name, (title, _, values, _) in TRAINED.items()}
+    values_of |= {"beams": ("{:g} beams", BEAMS), **CHOSEN}
     for parameter, (title, values) in values_of.items():
         found = {value: current[title.format(value)] for value in values if title.format(value) in current}
         if found:
@@ -85,6 +96,7 @@ def rows() -> list[harness.Row]:
         for value in values:
             run = run_of() if value == default else run_of(label.format(value), flag.format(value))
             table.append(_row(title.format(value), run))
+    table += [_row(f"{beams} beams", run_of(), beams=beams) for beams in BEAMS]
     table += [_row(title, run_of(*how)) for title, how in CLUSTERINGS.items()]
     table += [_row(title, run_of(ablation=name)) for title, name in ABLATIONS.items()]
     for parameter, (title, values) in CHOSEN.items():
