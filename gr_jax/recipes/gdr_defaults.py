@@ -10,7 +10,8 @@ from gr_jax.recipes.settings import PseudoQueries, Training
 ENCODERS = Encoders(temperature=0.02, document_length=256)
 PSEUDO_QUERIES = PseudoQueries(kinds={"title": 1, "sentence": 3, "span": 2, "cloze": 6})
 
-# Of a query's negatives those of the answer's own cluster weigh alpha; other queries' documents are the rest.
+# A list of 16 holds others of the answer's own cluster, which weigh alpha, and, where those are fewer, documents at
+# random; a step draws from it. Other queries' documents are negatives too.
 MINED = Mining(shares={"cluster": 1.0, "random": 0.0})
 # Document vectors cost nothing: large batches, many negatives. The network's parts move at fractions of this rate.
 TRAINING = ContrastiveTraining(

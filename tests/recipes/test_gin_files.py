@@ -14,6 +14,7 @@ CHECKOUT = pathlib.Path(__file__).parents[2]
 gin.add_config_file_search_path(str(CHECKOUT))
 # What an ablation changes of `recipes.gdr`, or of `recipes.nci`.
 ABLATIONS = {
+    "cluster_negatives": {"mined"},
     "bm25_negatives": {"mined"},
     "random_negatives": {"mined"},
     "ance_negatives": {"mined"},
@@ -25,7 +26,7 @@ ABLATIONS = {
     "input_embeddings": {"encoder_training", "encoders", "matching"},
     "rdrop": {"matching", "training"},
     "second_stage": {"training", "joint"},
-    "decoder_head": {"network"},
+    "decoder_head": {"network", "clusters"},
 }
 CONTRASTIVE = ["ance", "colbert", "dpr", "dpr_in_batch", "dpr_passages"]
 
