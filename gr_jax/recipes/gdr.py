@@ -140,9 +140,10 @@ def gdr(
     """Trains a document encoder, clusters the documents by it, trains a network to write a query's clusters and to
     match inside them, and builds and measures the index.
 
-    What is not said is as in `gdr_defaults`. In the gin files the document encoder's own training is bound in the scope
-    `document_encoder` (`document_encoder/ContrastiveTraining.steps`), the second stage's in the scope `joint`; what is
-    not bound there is as without a scope, which is GDR's first stage.
+    What is not said is as in `gdr_defaults`; what is said takes the place of the whole default, so that fewer steps are
+    `dataclasses.replace(gdr_defaults.TRAINING, steps=100)`. In the gin files the document encoder's own training is
+    bound in the scope `document_encoder` (`document_encoder/ContrastiveTraining.steps`), the second stage's in the
+    scope `joint`; what is not bound there is as without a scope, which is GDR's first stage.
 
     Args:
       source: a BEIR folder's path, or a `Source`.

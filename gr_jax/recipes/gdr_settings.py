@@ -84,6 +84,12 @@ class ClusterSearch(Settings):
         one_of("ClusterSearch.normalize", self.normalize, "vocabulary", "level")
         one_of("ClusterSearch.codes", self.codes, "", "row", "dimension")
         one_of("ClusterSearch.backend", self.backend, "auto", *BACKENDS)
+        if self.backend == "scann" and self.codes:
+            raise InputError(
+                "ScaNN scores no int8 codes of ours",
+                'Set ClusterSearch.codes = "", or another ClusterSearch.backend.',
+                value=self.codes,
+            )
         at_least(1, beams=self.beams, max_query_length=self.max_query_length)
         if not self.betas or min(self.betas) < 0 or not self.chosen or min(self.chosen) < 1:
             raise InputError(

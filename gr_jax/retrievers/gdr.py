@@ -318,7 +318,8 @@ class GDRRetriever:
 
     def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> GDRRetriever:
         """Adds and removes documents without training: an added one is encoded, and put into the cluster whose mean has
-        the largest inner product with its vector.
+        the largest inner product with its vector. Where sentences have vectors, too, clusters' means are over all of
+        them, and a document and its sentences are put where the document's own vector belongs.
 
         Args:
           add: documents; they get the next positions, in their order.

@@ -50,7 +50,8 @@ class Choice:
         return {**dataclasses.asdict(self), "table": [dict(point) for point in self.table]}
 
 
-@gin.configurable(module="gr_jax.retrievers", denylist=["retriever", "queries", "qrels", "corpus", "progress"])
+# The recipe says the rest (`ClusterSearch`).
+@gin.configurable(module="gr_jax.retrievers", allowlist=["measures", "k"])
 def choose(
     retriever: GDRRetriever,
     queries: Queries,

@@ -28,6 +28,11 @@ DEFAULTS = {
     "joint": gdr_defaults.JOINT,
     "search": recipes.ClusterSearch(),
 }
+NCI_DEFAULTS = {
+    **{name: DEFAULTS[name] for name in DEFAULTS.keys() - {"matching", "mined", "joint", "search"}},
+    "training": gdr_defaults.NCI_TRAINING,
+    "decoding": recipes.Decoding(),
+}
 
 
 def told(*files: str, recipe: Callable = recipes.gdr) -> dict[str, Any]:

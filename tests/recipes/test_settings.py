@@ -72,6 +72,7 @@ def test_losses_from_a_teacher_are_not_negative():
     ("kind", "wrong"),
     [
         (recipes.Vectors, {"passages": "words"}),
+        (recipes.ClusterSearch, {"backend": "scann", "codes": "row"}),
         (recipes.Identifiers, {"scheme": "alphabetical"}),
         (recipes.Identifiers, {"tokens": "letters"}),
         (recipes.Network, {"vocabulary": "words"}),

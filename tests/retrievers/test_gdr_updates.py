@@ -10,7 +10,7 @@ import pytest
 import gr_jax
 from gr_jax.corpus import Corpus, Document
 from gr_jax.corpus.passages import sentence_passages
-from gr_jax.dense import ClusteredSearch
+from gr_jax.dense import ClusteredSearch, clustered
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
 from gr_jax.retrievers import GDRRetriever, index
@@ -151,6 +151,25 @@ def test_updates_without_training(tmp_path):
             np.testing.assert_array_equal(getattr(described, name), getattr(left, name))
     hit = searcher.search(QUERIES[0], 1)[0]
     assert hit.docid and hit.doc_id not in {f"d{n}" for n in removed}
+
+
+@pytest.mark.skipif(not clustered.usable("scann"), reason="ScaNN is not installed")
+def test_scann_inside_the_clusters(tmp_path):
+    """The same answers as of every other backend: filters, additions, removals and what was saved."""
+    made = retriever(tree(3), backend="scann", beams=11, chosen=5, document_encoder=document_encoder())
+    other = retriever(tree(3), beams=11, chosen=5, document_encoder=document_encoder())
+    assert made.searcher.backend == "scann" != other.searcher.backend
+    allowed = np.random.default_rng(0).random(DOCUMENTS) < 0.4
+    check(made.retrieve(QUERIES, 9), table(made, tree(3), vectors(), chosen=5), 9)
+    check(made.retrieve(QUERIES, 9, allowed=allowed), table(made, tree(3), vectors(), chosen=5, allowed=allowed), 9)
+    for one in (made, other):
+        one.update(add=corpus(60, 66), remove=[3, 7])
+    made.save(tmp_path / "gdr", corpus="")
+    for one in (made, index.load_retriever(tmp_path / "gdr")):
+        assert one.searcher.backend == "scann"
+        found, expected = (r.retrieve(QUERIES, 12) for r in (one, other))
+        np.testing.assert_allclose(found.score, expected.score, atol=1e-5)
+        assert (found.doc_index == expected.doc_index).mean() > 0.9 and not np.isin(found.doc_index, [3, 7]).any()
 
 
 def test_nothing_is_left():

@@ -13,7 +13,7 @@ from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, GDRModel, T5Config
 from gr_jax.training import GDRBatches, adamw, train
 from gr_jax.training.contrastive_batches import ContrastiveBatches
-from gr_jax.training.negatives import cluster_negatives, weigh_clusters
+from gr_jax.training.negatives import cluster_negatives, mix, random_negatives, weigh_clusters
 from gr_jax.training.packing import count_examples
 from gr_jax.training.token_store import TokenStore
 
@@ -91,6 +91,26 @@ def test_documents_are_read_as_tokens_where_there_are_no_vectors(seed):
         GDRBatches(contrastive(), CLUSTERS, VECTORS)
     with pytest.raises(InputError, match="positions in any case"):
         GDRBatches(contrastive(document_positions=False), CLUSTERS)
+
+
+@pytest.mark.parametrize(("shares", "every"), [({"cluster": 1.0}, True), ({"cluster": 1.0, "random": 0.0}, False)])
+def test_all_of_the_cluster_is_among_the_negatives_where_nothing_fills_its_list(shares, every):
+    """Documents 2n and 2n + 1 are a cluster: its one negative is drawn, or one of a list of eight."""
+    queries, _ = stores()
+    cluster_of = np.arange(DOCUMENTS) // 2
+    sources = {
+        "cluster": cluster_negatives(cluster_of, queries.targets, 8),
+        "random": random_negatives(queries.targets, DOCUMENTS, 8),
+    }
+    table = mix({name: sources[name] for name in shares}, shares, 8)
+    table = weigh_clusters(table, cluster_of, queries.targets, 4.0)
+    drawn = []
+    for batch in itertools.islice(contrastive(negatives=table, num_negatives=4), 40):
+        answer, *negatives = batch["document_index"].reshape(-1, 5).T
+        inside = np.stack([cluster_of[negative] == cluster_of[answer] for negative in negatives], axis=1)
+        np.testing.assert_array_equal(batch["negative_weights"], np.where(inside, 4.0, 1.0))
+        drawn += inside.sum(axis=1).tolist()
+    assert (set(drawn) == {1}) if every else (set(drawn) == {0, 1} and 0.35 < np.mean(drawn) < 0.65)
 
 
 def test_one_of_several_cids_is_drawn_anew_for_every_batch():
