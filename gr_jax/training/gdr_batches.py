@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import gin
 import grain
@@ -13,7 +12,7 @@ from jaxtyping import Float, Int32
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.training.contrastive_batches import ContrastiveBatches
-from gr_jax.training.vector_batches import fingerprint_of_vectors, vectors_at
+from gr_jax.training.vector_batches import Completed, fingerprint_of_vectors, vectors_at
 
 
 @gin.configurable(module="gr_jax.training", denylist=["batches", "clusters", "vectors"])
@@ -87,7 +86,7 @@ class GDRBatches(grain.IterDataset):
         return own | shapes
 
     def __iter__(self) -> grain.DatasetIterator:
-        return _Iterator(self)
+        return Completed(self.batches, self.complete)
 
     def complete(self, step: int, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Batch number `step` of `batches`, with what is GDR's."""
@@ -126,24 +125,6 @@ class GDRBatches(grain.IterDataset):
                 "Make clusters of all documents of the corpus.",
                 value=f"document {without[0]}",
             )
-
-
-class _Iterator(grain.DatasetIterator):
-    """Goes along with the iterator inside, whose state is its own."""
-
-    def __init__(self, batches: GDRBatches):
-        super().__init__()
-        self._batches, self._inner = batches, iter(batches.batches)
-
-    def get_state(self) -> dict[str, Any]:
-        return self._inner.get_state()
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._inner.set_state(state)
-
-    def __next__(self) -> dict[str, np.ndarray]:
-        step = self._inner.get_state()["step"]
-        return self._batches.complete(step, next(self._inner))
 
 
 def _fingerprint(*arrays: np.ndarray) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import gin
@@ -53,15 +54,26 @@ class VectorBatches(grain.IterDataset):
         return {**shapes, "document_vectors": (*rows, self.vectors.shape[1])}
 
     def __iter__(self) -> grain.DatasetIterator:
-        return _Iterator(self)
+        return Completed(self.batches, self.complete)
+
+    def complete(self, _step: int, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A batch of those inside, with vectors."""
+        # Not document_index: documents that begin with the same tokens have one number there, and vectors of their own.
+        positions = batch.pop("document_position")
+        return {**batch, "document_vectors": vectors_at(self.vectors, positions)}
 
 
-class _Iterator(grain.DatasetIterator):
-    """Goes along with the iterator inside, whose state is its own."""
+class Completed(grain.DatasetIterator):
+    """Completes the batches of an iterator inside, whose state is its own.
 
-    def __init__(self, batches: VectorBatches):
+    Args:
+      batches: those inside.
+      complete: from a batch's step and the batch to what is yielded.
+    """
+
+    def __init__(self, batches: ContrastiveBatches, complete: Callable[[int, dict], dict]):
         super().__init__()
-        self._vectors, self._inner = batches.vectors, iter(batches.batches)
+        self._inner, self._complete = iter(batches), complete
 
     def get_state(self) -> dict[str, Any]:
         return self._inner.get_state()
@@ -70,10 +82,8 @@ class _Iterator(grain.DatasetIterator):
         self._inner.set_state(state)
 
     def __next__(self) -> dict[str, np.ndarray]:
-        batch = next(self._inner)
-        # Not document_index: documents that begin with the same tokens have one number there, and vectors of their own.
-        positions = batch.pop("document_position")
-        return {**batch, "document_vectors": vectors_at(self._vectors, positions)}
+        step = self._inner.get_state()["step"]
+        return self._complete(step, next(self._inner))
 
 
 def vectors_at(vectors: Float[np.ndarray, "documents d"], index: Int32[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
