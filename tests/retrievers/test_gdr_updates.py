@@ -10,7 +10,7 @@ import pytest
 import gr_jax
 from gr_jax.corpus import Corpus, Document
 from gr_jax.corpus.passages import sentence_passages
-from gr_jax.dense import ClusteredSearch, clustered
+from gr_jax.dense import ClusteredSearch, base
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
 from gr_jax.retrievers import GDRRetriever, index
@@ -153,9 +153,9 @@ def test_updates_without_training(tmp_path):
     assert hit.docid and hit.doc_id not in {f"d{n}" for n in removed}
 
 
-@pytest.mark.skipif(not clustered.usable("scann"), reason="ScaNN is not installed")
 def test_scann_inside_the_clusters(tmp_path):
     """The same answers as of every other backend: filters, additions, removals and what was saved."""
+    pytest.importorskip(base.SCANN)
     made = retriever(tree(3), backend="scann", beams=11, chosen=5, document_encoder=document_encoder())
     other = retriever(tree(3), beams=11, chosen=5, document_encoder=document_encoder())
     assert made.searcher.backend == "scann" != other.searcher.backend
