@@ -166,9 +166,9 @@ def first_clusters(run: RecipeRun, split: str) -> Values:
     decoded = retriever.decode(dataset.split_queries(split).texts)
     most = max(FIRST)
     by_means = retriever.searcher.choose_clusters(np.asarray(decoded.vectors), most)
-    values: dict[str, float] = {}
+    gold, values = answers(dataset, split), dict[str, float]()
     for who, ranked in (("decoder", np.asarray(decoded.clusters[:, :most])), ("means", by_means)):
-        pairs = zip(answers(dataset, split), ranked, strict=True)
+        pairs = zip(gold, ranked, strict=True)
         held = np.stack([retriever.searcher.contains(np.array([one]), row)[:, 0] for one, row in pairs])
         values |= {f"in {n}, {who}": float(held[:, :n].any(axis=1).mean()) for n in FIRST}
     return values
