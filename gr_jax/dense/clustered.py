@@ -91,8 +91,7 @@ class ClusteredSearch:
     def _start(self, main: Tiles, live: np.ndarray, settings: dict, backend: str) -> None:
         check_settings(settings["chosen"], settings["overfetch"])
         self.settings, self.asked, self.backend = settings, backend, _choose_backend(backend)
-        if self.backend == "scann" and settings["codes"] is not None:
-            raise InputError("ScaNN scores no int8 codes of ours", "Give codes=None, or another backend.")
+        check_codes(self.backend, settings["codes"])
         self._main, self._live, self._all_live = main, live, bool(live.all())
         self._tail: Tiles | None = None
         self._added: list[tuple[np.ndarray, np.ndarray]] = []  # vectors and clusters that are in no tiles yet
@@ -402,6 +401,12 @@ def check_settings(chosen: int, overfetch: float) -> None:
             "Give chosen ≥ 1 and overfetch ≥ 1.",
             value=(chosen, overfetch),
         )
+
+
+def check_codes(backend: str, codes: str | None) -> None:
+    """Raises InputError where the backend cannot score int8 codes, and is to."""
+    if backend == "scann" and codes is not None:
+        raise InputError("ScaNN scores no int8 codes of ours", "Leave codes out, or take another backend.", value=codes)
 
 
 def backend_at_hand(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import gin
 
-from gr_jax.dense.clustered import BACKENDS
+from gr_jax.dense.clustered import BACKENDS, check_codes
 from gr_jax.errors import InputError
 from gr_jax.recipes.settings import Settings, at_least, one_of
 from gr_jax.retrievers import gdr_choice
@@ -84,12 +84,7 @@ class ClusterSearch(Settings):
         one_of("ClusterSearch.normalize", self.normalize, "vocabulary", "level")
         one_of("ClusterSearch.codes", self.codes, "", "row", "dimension")
         one_of("ClusterSearch.backend", self.backend, "auto", *BACKENDS)
-        if self.backend == "scann" and self.codes:
-            raise InputError(
-                "ScaNN scores no int8 codes of ours",
-                'Set ClusterSearch.codes = "", or another ClusterSearch.backend.',
-                value=self.codes,
-            )
+        check_codes(self.backend, self.codes or None)
         at_least(1, beams=self.beams, max_query_length=self.max_query_length)
         if not self.betas or min(self.betas) < 0 or not self.chosen or min(self.chosen) < 1:
             raise InputError(
