@@ -15,7 +15,7 @@ PARTS = {
     "gdr_quality": gdr_quality,
     gdr_sensitivity.NAME: gdr_sensitivity,
     "gdr_efficiency": gdr_efficiency,
-    "gdr_scaling": gdr_scaling,
+    gdr_scaling.NAME: gdr_scaling,
     "large_index": large_index,
 }
 
@@ -24,4 +24,5 @@ if __name__ == "__main__":
     status = harness.main_of_parts({name: part.rows for name, part in PARTS.items()})
     if status < 2:
         gdr_sensitivity.draw()
+        gdr_scaling.draw()
     sys.exit(status)

@@ -42,8 +42,9 @@ AXES = {
     "chosen": "clusters looked into",
 }
 # Up to 1,024 clusters, hierarchical k-means is one level: what "kmeans" makes differs from it in nothing but chance.
+TREE = ("tree", "Clusters.branching=[20, 40]")
 CLUSTERINGS = {
-    "a tree of 20 × 40 clusters": ("tree", "Clusters.branching=[20, 40]"),
+    "a tree of 20 × 40 clusters": TREE,
     **{
         f"{name} clusters": (name, f'Clusters.algorithm="{name}"')
         for name in ("kmeans", "spherical", "balanced", "agglomerative")
@@ -65,7 +66,8 @@ def measure(run: RecipeRun, beta: float | None = None, chosen: int | None = None
         choice = gdr_index.choose_on_dev(retriever, dataset, ClusterSearch()).as_json()
     beta, chosen = (choice["beta"] if beta is None else beta), (choice["chosen"] if chosen is None else chosen)
     (point,) = [p for p in choice["table"] if (p["beta"], p["chosen"]) == (beta, chosen)]
-    return {name: point[name] for name in (*DRAWN, "share_scored")} | {"beta": beta, "chosen": chosen}
+    values = {name: point[name] for name in (*DRAWN, "share_scored")} | {"beta": beta, "chosen": chosen}
+    return {**values, "core-minutes": run.core_minutes()}
 
 
 def run_of(label: str = "", *flags: str, ablation: str = "") -> RecipeRun:
