@@ -21,8 +21,5 @@ PARTS = {
 
 
 if __name__ == "__main__":
-    status = harness.main_of_parts({name: part.rows for name, part in PARTS.items()})
-    if status < 2:
-        gdr_sensitivity.draw()
-        gdr_scaling.draw()
-    sys.exit(status)
+    draws = {part.NAME: part.draw for part in (gdr_sensitivity, gdr_scaling)}
+    sys.exit(harness.main_of_parts({name: part.rows for name, part in PARTS.items()}, draws=draws))

@@ -117,7 +117,4 @@ def rows() -> list[harness.Row]:
 
 
 if __name__ == "__main__":
-    status = harness.main(NAME, rows())
-    if status < 2:
-        draw()
-    sys.exit(status)
+    sys.exit(harness.main(NAME, rows(), draw=draw))

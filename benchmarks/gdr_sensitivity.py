@@ -23,7 +23,7 @@ from gr_jax.recipes.gdr_settings import ClusterSearch
 from gr_jax.retrievers import index
 
 NAME = "gdr_sensitivity"
-DRAWN = ("Success@1", "RR@10", "R@100")
+DRAWN = {name: name for name in ("Success@1", "RR@10", "R@100")} | {"share_scored": "share of the documents scored"}
 # Parameter → the name of its rows, how they are made from a value, values, and the one that the small GDR has.
 TRAINED = {
     "clusters": ("{:g} clusters", ("budget{}", "Clusters.budget={}"), (100, 200, 400, 800, 1600), 800),
@@ -66,7 +66,7 @@ def measure(run: RecipeRun, beta: float | None = None, chosen: int | None = None
         choice = gdr_index.choose_on_dev(retriever, dataset, ClusterSearch()).as_json()
     beta, chosen = (choice["beta"] if beta is None else beta), (choice["chosen"] if chosen is None else chosen)
     (point,) = [p for p in choice["table"] if (p["beta"], p["chosen"]) == (beta, chosen)]
-    values = {name: point[name] for name in (*DRAWN, "share_scored")} | {"beta": beta, "chosen": chosen}
+    values = {name: point[name] for name in DRAWN} | {"beta": beta, "chosen": chosen}
     return {**values, "core-minutes": run.core_minutes()}
 
 
@@ -83,8 +83,8 @@ def draw() -> None:
     values_of |= {"beams": ("{:g} beams", BEAMS), **CHOSEN}
     for parameter, (title, values) in values_of.items():
         found = {value: current[title.format(value)] for value in values if title.format(value) in current}
-        if found:
-            curves = {one: [(value, point[one]) for value, point in found.items()] for one in DRAWN}
+        if len(found) > 1:
+            curves = {label: [(value, point[one]) for value, point in found.items()] for one, label in DRAWN.items()}
             figure = plots.curves(
                 curves, title="squad_dev, dev", x=AXES[parameter], y="", logarithmic=parameter != "beta"
             )
@@ -117,7 +117,4 @@ def _row(name: str, run: RecipeRun, **point: Any) -> harness.Row:
 
 
 if __name__ == "__main__":
-    status = harness.main(NAME, rows())
-    if status < 2:
-        draw()
-    sys.exit(status)
+    sys.exit(harness.main(NAME, rows(), draw=draw))

@@ -110,7 +110,13 @@ def two_threads(name: str) -> None:
         )
 
 
-def main(name: str, rows: Sequence[Row], argv: Sequence[str] | None = None, results: pathlib.Path = RESULTS) -> int:
+def main(
+    name: str,
+    rows: Sequence[Row],
+    argv: Sequence[str] | None = None,
+    results: pathlib.Path = RESULTS,
+    draw: Callable[[], None] | None = None,
+) -> int:
     """The whole command line of a benchmark.
 
     Args:
@@ -118,6 +124,7 @@ def main(name: str, rows: Sequence[Row], argv: Sequence[str] | None = None, resu
       rows: the table, in the order in which it is measured and printed.
       argv: arguments; None takes the process's.
       results: folder of the records.
+      draw: makes pictures of what is recorded, where rows were to be measured.
 
     Returns:
       The exit status: 0; 1 where a row failed, is short, missing or stale; 2 where the arguments are wrong; 130 where
@@ -130,6 +137,8 @@ def main(name: str, rows: Sequence[Row], argv: Sequence[str] | None = None, resu
         status = 0
         if not arguments.check or arguments.measure:
             status = _measure_rows(chosen, file, again=arguments.again)
+            if draw is not None:
+                draw()
         recorded = records.read(file)
         show(name, chosen, recorded, every=rows, markdown=arguments.markdown)
         if arguments.check and status != 130:
@@ -144,12 +153,17 @@ def main(name: str, rows: Sequence[Row], argv: Sequence[str] | None = None, resu
         return 2
 
 
-def main_of_parts(parts: Mapping[str, Callable[[], Sequence[Row]]], argv: Sequence[str] | None = None) -> int:
+def main_of_parts(
+    parts: Mapping[str, Callable[[], Sequence[Row]]],
+    argv: Sequence[str] | None = None,
+    draws: Mapping[str, Callable[[], None]] | None = None,
+) -> int:
     """The command line of several benchmarks, one after the other; with --rows those that have such rows.
 
     Args:
       parts: module's name → its rows.
       argv: arguments; None takes the process's.
+      draws: module's name → what makes its pictures, of modules that have some.
 
     Returns:
       The worst exit status. An interruption ends all.
@@ -163,7 +177,8 @@ def main_of_parts(parts: Mapping[str, Callable[[], Sequence[Row]]], argv: Sequen
         if wanted and not here:
             continue
         found = True
-        status = max(status, main(name, table, [*flags, *([f"--rows={','.join(here)}"] if here else [])]))
+        told_here = [*flags, *([f"--rows={','.join(here)}"] if here else [])]
+        status = max(status, main(name, table, told_here, draw=(draws or {}).get(name)))
         if status == 130:
             break
     if not found:

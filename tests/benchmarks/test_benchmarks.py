@@ -44,7 +44,7 @@ def test_several_benchmarks_share_a_command_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
     measured: list[str] = []
     seen: list[tuple] = []
-    monkeypatch.setattr(harness, "main", lambda name, rows, argv: seen.append((name, argv)) or len(seen) - 1)
+    monkeypatch.setattr(harness, "main", lambda name, rows, argv, draw: seen.append((name, argv)) or len(seen) - 1)
     parts = {
         "one": rows_of(measured, "a fox", "a dog"),
         "two": rows_of(measured, "a cat"),
@@ -58,7 +58,7 @@ def test_several_benchmarks_share_a_command_line(monkeypatch, tmp_path, capsys):
     seen.clear()
     assert harness.main_of_parts(parts, ["--rows=nothing"]) == 2 and not seen
     assert "nothing" in capsys.readouterr().err
-    monkeypatch.setattr(harness, "main", lambda name, rows, argv: seen.append(name) or 130)
+    monkeypatch.setattr(harness, "main", lambda name, rows, argv, draw: seen.append(name) or 130)
     assert harness.main_of_parts(parts, []) == 130 and seen == ["one"]
 
 

@@ -231,6 +231,13 @@ def test_the_table_shows_values_beside_their_bounds(bench, capsys):
     assert "stale: changed since: steps" in capsys.readouterr().out
 
 
+def test_pictures_are_drawn_of_what_was_measured_never_to_judge_it(bench):
+    drawn = []
+    for flags in (["--check"], []):
+        harness.main("toy", bench.rows(), flags, results=bench.folder, draw=lambda: drawn.append(len(bench.recorded)))
+    assert drawn == [2]
+
+
 def test_rows_with_other_measures_stand_in_a_table_of_their_own(bench, capsys):
     rows = [*bench.rows(), Row("speed", {}, lambda: {"ms": 2.5}, at_most={"ms": 3.0})]
     assert harness.main("toy", rows, ["--markdown"], results=bench.folder) == 0
