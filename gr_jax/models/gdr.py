@@ -48,7 +48,7 @@ class GDRModel(EncoderDecoderModel):
     Attributes:
       rdrop, label_smoothing, z_loss, normalize, levels, eos_id, …: of the CIDs; see `EncoderDecoderModel`.
       alpha: α. Where a batch has negative_weights, they are taken for its negatives instead, so that negatives of
-        other clusters can stand beside those of the answer's (`weigh_clusters`).
+        other clusters can stand beside those of the answer's.
       intra_weight: λ; 0 leaves the documents out.
       temperature: τ.
       similarity: "tanh" of the product; "cosine"; "dot", the product.

@@ -201,12 +201,7 @@ class _Task:
         queries, self.texts = mining.load_pairs(place.inputs["pairs"])
         self.queries = share_answers(queries)
         self.known = mining.load_negatives(place.inputs["negatives"], mined)
-        self.first = self._weighted(mining.first_table(self.known, mined, self.queries, len(self.texts)))
-
-    def _weighted(self, table: tables.Negatives) -> tables.Negatives:
-        """α is of the answer's own clusters, wherever a negative was found."""
-        clusters_of = docids.memberships(self.cids)
-        return tables.weigh_clusters(table, clusters_of, self.queries.targets, self.matching.alpha)
+        self.first = mining.first_table(self.known, mined, self.queries, len(self.texts))
 
     def train(
         self,
@@ -226,7 +221,7 @@ class _Task:
                 self.training.steps,
                 self._miner(retriever, self._batches(None, tokens=False)),
             )
-        batches = GDRBatches(self._batches(refresher, tokens=False), self.cids, self.vectors)
+        batches = GDRBatches(self._batches(refresher, tokens=False), self.cids, self.vectors, self.matching.alpha)
         model = self._model(module, search)
         return self._fit(model, params, batches, multipliers, retriever, refresher)
 
@@ -241,14 +236,14 @@ class _Task:
         """With the document encoder; the documents are encoded anew for every look at dev."""
         config = self.encoder.config
         document = {DOCUMENT: self.encoder.params[config.scope("document")]}
-        batches = GDRBatches(self._batches(None, tokens=True), self.cids)
+        batches = GDRBatches(self._batches(None, tokens=True), self.cids, alpha=self.matching.alpha)
         model = self._model(module, search, config.tower("document"))
         judged, corpus = pair_training.judged_queries(self.place, self.dataset, self.training), self.dataset.corpus
         if judged is not None:
             corpus = pair_training.searched(self.dataset, judged, self.training)
         there = [self.dataset.corpus.index_of(doc_id) for doc_id in corpus.doc_ids]
         shorter = self.encoder.reading(document_length=self.training.taught(self.encoders).document_length)
-        looked_at = _Reencoded(retriever, shorter, corpus, docids.memberships(self.cids)[there])
+        looked_at = _Reencoded(retriever, shorter, corpus, docids.memberships(self.cids)[there], search)
         factors = DOCUMENT_MULTIPLIERS | dict(multipliers)
         params = self._fit(model, {**params, **document}, batches, factors, looked_at, corpus=corpus)
         return model.network_params(params), _with_document(self.encoder, params[DOCUMENT])
@@ -312,7 +307,7 @@ class _Task:
             found = mining.mine(current, asked.texts, self.queries.targets, self.mined, "the model's", rows)
             table = mining.mixed({"ance": found, **self.known}, self.mined)
             assert table is not None
-            return self._weighted(table)
+            return table
 
         return mine
 
@@ -327,13 +322,21 @@ class _Reencoded:
         encoder: DenseEncoder,
         corpus: corpus_lib.Corpus,
         members: Int[np.ndarray, "documents most"],
+        search: ClusterSearch,
     ):
         self._retriever, self._encoder, self._corpus, self._members = retriever, encoder, corpus, members
+        self._search = search
 
     def with_parameters(self, params: Any) -> GDRRetriever:
         """A retriever around these parameters."""
         vectors = _with_document(self._encoder, params[DOCUMENT]).encode(self._corpus.contents, "document")
-        searcher = ClusteredSearch(vectors, self._members, num_clusters=self._retriever.searcher.num_clusters)
+        searcher = ClusteredSearch(
+            vectors,
+            self._members,
+            num_clusters=self._retriever.searcher.num_clusters,
+            codes=self._search.codes or None,
+            backend=self._search.backend,
+        )
         return self._retriever.with_parameters(params).with_searcher(searcher)
 
 

@@ -18,7 +18,7 @@ from gr_jax import models, storage, text
 from gr_jax.constraints import Trie
 from gr_jax.corpus.passages import sentence_passages
 from gr_jax.dense import ClusteredSearch
-from gr_jax.dense.base import check_vectors
+from gr_jax.dense.base import check_positions, check_vectors
 from gr_jax.dense.clustered import backend_at_hand
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
@@ -255,7 +255,8 @@ class GDRRetriever:
           allowed: which documents may be found.
           chosen, beta: other settings than the retriever's own.
         """
-        vectors, scores = self._search(decoded, k, self._of_vectors(allowed), chosen=chosen, beta=beta)
+        mask = checked_allowed(allowed, len(decoded.clusters), self.num_documents)
+        vectors, scores = self._search(decoded, k, self._of_vectors(mask), chosen=chosen, beta=beta)
         return self._documents(vectors), scores
 
     def _search(
@@ -331,10 +332,8 @@ class GDRRetriever:
         Raises:
           InputError: a position that no document has, or nothing to encode documents with; nothing is changed then.
         """
-        gone = np.asarray(remove, np.int64).reshape(-1)
-        if self._owner is not None and gone.size:
-            if not (0 <= gone.min() and gone.max() < self.num_documents):
-                raise InputError("no document has this position", "Give positions of documents.", value=list(remove))
+        gone = check_positions(remove, self.num_documents)
+        if self._owner is not None:
             gone = np.flatnonzero(np.isin(self._owner, gone))
         added = None
         if add is not None:

@@ -64,8 +64,8 @@ class ContrastiveBatches(grain.IterDataset):
       document_index int32[B·(1+n)], their positions in the corpus, of documents with equal tokens that of the first;
       where they are asked for, document_position int32[B·(1+n)], each one's own position;
       where queries have several relevant documents relevant_index int32[B, R], the others, padded with −1; where the
-      table has them negative_weights float32[B, n] and teacher_scores float32[B, 1+n] (NaN where the teacher gave
-      none). Within a batch no two queries have the same answer, as far as the corpus allows.
+      table has them teacher_scores float32[B, 1+n] (NaN where the teacher gave none). Within a batch no two queries
+      have the same answer, as far as the corpus allows.
 
     Raises:
       InputError: the parts do not fit together, or a row is longer than the largest length.
@@ -180,9 +180,6 @@ class ContrastiveBatches(grain.IterDataset):
             batch["document_position"] = documents.astype(np.int32)
         if self.others:
             batch["relevant_index"] = self._relevant(row, real)
-        if table is not None and table.weights is not None and self.num_negatives:
-            picked = table.weights[row[:, None], np.maximum(columns, 0)]
-            batch["negative_weights"] = np.where(columns >= 0, picked, 1.0).astype(np.float32)
         if table is not None and table.teacher_scores is not None:
             known = np.concatenate([real[:, None], columns >= 0], axis=1)
             picked = table.teacher_scores[row[:, None], np.pad(columns + 1, ((0, 0), (1, 0)))]

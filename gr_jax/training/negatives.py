@@ -32,7 +32,6 @@ class Negatives:
 
     Attributes:
       documents: positions in the corpus, −1 where there are fewer. No document comes twice in a row.
-      weights: of each in the loss (`losses.batch_weights`); None is 1.
       teacher_scores: a teacher's of the query's positive and of each negative, NaN where there is none.
 
     Raises:
@@ -40,17 +39,15 @@ class Negatives:
     """
 
     documents: Int32[np.ndarray, "queries n"]
-    weights: Float32[np.ndarray, "queries n"] | None = None
     teacher_scores: Float32[np.ndarray, "queries n_plus_one"] | None = None
 
     def __post_init__(self):
         rows, columns = self.documents.shape
-        for name, shape in (("weights", (rows, columns)), ("teacher_scores", (rows, columns + 1))):
-            array = getattr(self, name)
-            if array is not None and array.shape != shape:
-                raise InputError(
-                    f"{name} of negatives must have the shape {shape}", "Give one row a query.", value=array.shape
-                )
+        scores, shape = self.teacher_scores, (rows, columns + 1)
+        if scores is not None and scores.shape != shape:
+            raise InputError(
+                f"teacher_scores of negatives must have the shape {shape}", "Give one row a query.", value=scores.shape
+            )
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -64,7 +61,7 @@ class Negatives:
     def fingerprint(self) -> str:
         """16 hex digits of the content."""
         digest = hashlib.sha256()
-        for array in (self.documents, self.weights, self.teacher_scores):
+        for array in (self.documents, self.teacher_scores):
             digest.update(b"none" if array is None else f"{array.shape}".encode())
             digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
@@ -157,32 +154,6 @@ def cluster_negatives(
     return _drawn(relevant, len(clusters_of), count, seed, draw, members)
 
 
-def weigh_clusters(
-    table: Negatives,
-    cluster_of: Int[np.ndarray, " documents"] | Int[np.ndarray, "documents most"],
-    relevant: Ragged,
-    weight: float,
-) -> Negatives:
-    """The same negatives; those that share a cluster with the query's first relevant document weigh `weight` (GDR's α),
-    the others 1.
-
-    Args:
-      table: negatives of any origin, a row for every query.
-      cluster_of: as of `cluster_negatives`.
-      relevant: of every query the documents that answer it, at least one.
-      weight: of the loss.
-    """
-    _same_queries(len(table), relevant)
-    clusters_of = np.asarray(cluster_of).reshape(len(cluster_of), -1)
-    first, weights = first_relevant(relevant), np.ones(table.documents.shape, np.float32)
-    for rows in _chunks(len(table)):
-        own = clusters_of[first[rows.start : rows.stop]]  # --> [rows, most]
-        theirs = clusters_of[table.documents[rows.start : rows.stop]]  # --> [rows, n, most]; any, where there is none
-        shared = (theirs[:, :, :, None] == own[:, None, None, :]) & (theirs >= 0)[..., None]
-        weights[rows.start : rows.stop] = np.where(shared.any(axis=(2, 3)), weight, 1.0)
-    return dataclasses.replace(table, weights=weights)
-
-
 def ranked_negatives(
     ranking: Int[np.ndarray, "queries depth"],
     relevant: Ragged,
@@ -204,7 +175,7 @@ def ranked_negatives(
     for rows in _chunks(len(ranking)):
         pool = np.array(ranking[rows.start : rows.stop, skip:], np.int64)
         pool[_is_relevant(pool, rows, relevant)] = -1
-        result[rows.start : rows.stop] = _take(pool, np.full(len(rows), count), count)[0]
+        result[rows.start : rows.stop] = _take(pool, np.full(len(rows), count), count)
     return Negatives(result)
 
 
@@ -241,20 +212,14 @@ def mix(sources: Mapping[str, Negatives], shares: Mapping[str, float], count: in
     quota = _quota([shares.get(name, 0.0) for name in sources], count)
     queries = len(next(iter(sources.values())))
     documents = np.full((queries, count), -1, np.int32)
-    weights = np.ones((queries, count), np.float32)
     for rows in _chunks(queries):
-        block, heavy = documents[rows.start : rows.stop], weights[rows.start : rows.stop]
+        block = documents[rows.start : rows.stop]
         due = np.zeros(len(rows), np.int64)  # what the sources so far should have given
         for table, share in zip(sources.values(), quota, strict=True):
             due += share
             pool = np.asarray(table.documents[rows.start : rows.stop], np.int64)
-            new, columns = _take(pool, due, count, block)
-            if table.weights is not None:
-                picked = np.take_along_axis(table.weights[rows.start : rows.stop], np.maximum(columns, 0), axis=1)
-                heavy[:] = np.where(columns >= 0, picked, heavy)
-            block[:] = new
-    weighted = any(table.weights is not None for table in sources.values())
-    return Negatives(documents, weights if weighted else None)
+            block[:] = _take(pool, due, count, block)
+    return Negatives(documents)
 
 
 def first_relevant(relevant: Ragged) -> Int32[np.ndarray, " queries"]:
@@ -296,7 +261,7 @@ def _drawn(relevant: Ragged, num_documents: int, count: int, seed: int, draw: An
         random = _rng(seed, number)
         pool = draw(random, rows, 2 * count + 4)
         pool[_is_relevant(pool, rows, relevant)] = -1
-        block = _take(pool, np.full(len(rows), count), count)[0]
+        block = _take(pool, np.full(len(rows), count), count)
         for row in np.flatnonzero((block < 0).any(axis=1)).tolist():
             own = np.setdiff1d(members(rows[row]), relevant[rows[row]])
             chosen = random.permutation(own)[:count]
@@ -310,14 +275,10 @@ def _take(
     due: Int[np.ndarray, " rows"],
     count: int,
     taken: Int32[np.ndarray, "rows count"] | None = None,
-) -> tuple[Int32[np.ndarray, "rows count"], Int[np.ndarray, "rows count"]]:
-    """The first documents of every row's pool that are there and were not taken, until a row has as many as are due.
-
-    Returns:
-      What is taken then, and which column of the pool each place came from, −1 where from none.
-    """
+) -> Int32[np.ndarray, "rows count"]:
+    """What is taken then: the first documents of every row's pool that are there and were not taken, until a row has as
+    many as are due."""
     result = np.full((len(pool), count), -1, np.int32) if taken is None else taken.copy()
-    origin = np.full(result.shape, -1, np.int64)
     filled = (result >= 0).sum(axis=1)
     for column in range(pool.shape[1]):
         candidate = pool[:, column]
@@ -326,9 +287,8 @@ def _take(
         if not len(rows) and (filled >= due).all():
             break
         result[rows, filled[rows]] = candidate[rows]
-        origin[rows, filled[rows]] = column
         filled[rows] += 1
-    return result, origin
+    return result
 
 
 def _is_relevant(pool: Int[np.ndarray, "rows m"], rows: range, relevant: Ragged) -> Bool[np.ndarray, "rows m"]:

@@ -168,13 +168,12 @@ def test_random_documents_take_the_place_of_missing_ones(seed, count):
             assert short.documents[row, 1] in kept
 
 
-def test_weights_and_scores_go_with_their_documents():
+def test_a_teachers_scores_go_with_their_documents():
     queries, documents = stores(2, equal=False)
     columns = random_negatives(queries.targets, 12, 5).documents
     columns[:, -1] = -1
     table = Negatives(
         columns,
-        (columns + 100).astype(np.float32),
         np.concatenate([queries.targets.tokens[queries.targets.offsets[:-1], None], columns], 1).astype(np.float32),
     )
     for count in (2, 6):
@@ -185,8 +184,7 @@ def test_weights_and_scores_go_with_their_documents():
                 assert batch["teacher_scores"][i, 0] == own[i, 0]
                 for k in range(count):
                     document = int(own[i, 1 + k])
-                    weight, score = batch["negative_weights"][i, k], batch["teacher_scores"][i, 1 + k]
-                    assert weight == (document + 100 if document in listed else 1)
+                    score = batch["teacher_scores"][i, 1 + k]
                     assert score == document if document in listed else np.isnan(score)
 
 

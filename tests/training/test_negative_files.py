@@ -38,7 +38,7 @@ def write(tmp_path, text):
 def test_every_form_gives_the_same_table(text, tmp_path):
     table = read(write(tmp_path, text))
     np.testing.assert_array_equal(table.documents, [[3, 4], [3, 4], [-1, -1], [6, -1]])
-    assert table.teacher_scores is None and table.weights is None
+    assert table.teacher_scores is None
 
 
 def test_a_teachers_scores_of_negatives_and_answers(tmp_path):

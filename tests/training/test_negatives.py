@@ -143,46 +143,28 @@ def test_mixing_keeps_ratios_and_fills_in_order(seed, ratio):
 
 
 def test_ratio_of_a_mixture_by_hand():
-    hard = Negatives(np.array([[0, 1, 2, 3], [0, -1, -1, -1]], np.int32), np.full((2, 4), 3.0, np.float32))
+    hard = Negatives(np.array([[0, 1, 2, 3], [0, -1, -1, -1]], np.int32))
     standard = Negatives(np.array([[4, 0, 5, 6], [0, 4, -1, -1]], np.int32))
     random = Negatives(np.array([[7, 8, 9, 1], [7, 8, 9, 1]], np.int32))
     sources = {"hard": hard, "standard": standard, "random": random}
     half = tables.mix(sources, {"hard": 0.5, "standard": 0.5}, 4)
     assert half.documents.tolist() == [[0, 1, 4, 5], [0, 4, 7, 8]]
-    np.testing.assert_array_equal(half.weights, [[3, 3, 1, 1], [3, 1, 1, 1]])
     assert tables.mix(sources, {"hard": 1.0}, 4).documents.tolist() == [[0, 1, 2, 3], [0, 4, 7, 8]]
     assert tables.mix(sources, {"random": 1.0}, 2).documents.tolist() == [[7, 8], [7, 8]]
 
 
-@given(st.integers(0, 1000))
-def test_negatives_of_the_answers_clusters_weigh_what_they_should(seed):
-    random = np.random.default_rng(seed)
-    clusters_of = random.integers(-1, 4, (9, 2))
-    clusters_of[:, 0] = random.integers(0, 4, 9)  # every document is in one
-    relevant = ragged([random.permutation(9)[: random.integers(1, 3)] for _ in range(5)])
-    documents = np.stack([random.permutation(9)[:4] for _ in range(5)]).astype(np.int32)
-    table = tables.weigh_clusters(Negatives(documents), clusters_of, relevant, 3.0)
-    np.testing.assert_array_equal(table.documents, documents)
-    for row in range(5):
-        own = {c for c in clusters_of[relevant[row][0]].tolist() if c >= 0}
-        expected = [3.0 if own & set(clusters_of[document].tolist()) else 1.0 for document in documents[row]]
-        assert table.weights[row].tolist() == expected
-
-
 def test_tables_survive_their_folder(tmp_path):
-    table = Negatives(
-        np.array([[1, -1]], np.int32), np.array([[2.0, 1.0]], np.float32), np.array([[3, 2, np.nan]], np.float32)
-    )
+    table = Negatives(np.array([[1, -1]], np.int32), np.array([[3, 2, np.nan]], np.float32))
     table.save(tmp_path / "negatives")
     found = Negatives.load(tmp_path / "negatives")
-    for name in ("documents", "weights", "teacher_scores"):
+    for name in ("documents", "teacher_scores"):
         np.testing.assert_array_equal(getattr(found, name), getattr(table, name))
     assert found.fingerprint == table.fingerprint
-    assert found.fingerprint != Negatives(table.documents, table.weights).fingerprint
+    assert found.fingerprint != Negatives(table.documents).fingerprint
     Negatives(table.documents).save(tmp_path / "bare")
-    assert Negatives.load(tmp_path / "bare").weights is None
-    (tmp_path / "negatives" / "weights.npy").write_bytes(b"")
-    with pytest.raises(InputError, match="weights.npy"):
+    assert Negatives.load(tmp_path / "bare").teacher_scores is None
+    (tmp_path / "negatives" / "teacher_scores.npy").write_bytes(b"")
+    with pytest.raises(InputError, match="teacher_scores.npy"):
         Negatives.load(tmp_path / "negatives")
 
 
@@ -201,4 +183,4 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(InputError, match="rankings of 2"):
         tables.ranked_negatives(np.zeros((2, 3), int), ragged([[1]]), 1)
     with pytest.raises(InputError, match="shape"):
-        Negatives(np.zeros((2, 1), np.int32), np.zeros((2, 2), np.float32))
+        Negatives(np.zeros((2, 1), np.int32), np.zeros((2, 1), np.float32))
