@@ -27,13 +27,27 @@ def main() -> None:
         raise InputError("nothing is to be added or removed", "Name documents by --add, ids by --remove, or both.")
     searcher = gr_jax.load(old)
     added = corpus.read_beir(flags.FLAGS.add).corpus if flags.FLAGS.add else None
-    removed = [line.strip() for _, line in read_lines(flags.FLAGS.remove)] if flags.FLAGS.remove else []
+    removed = _ids(flags.FLAGS.remove, searcher.corpus) if flags.FLAGS.remove else []
     searcher.update(add=added, remove=removed)
     manifest = storage.read_folder(old, index.KIND, verify=False)
     meta = {name: value for name, value in manifest.meta.items() if name != "bytes"}
-    meta |= {"documents": len(searcher.corpus), "updated_from": manifest.corpus, "removed": len(removed)}
+    meta |= {"documents": len(searcher.corpus), "updated_from": manifest.corpus}
+    meta["removed"] = meta.get("removed", 0) + len(removed)
     index.save(new, searcher.retriever, searcher.corpus, meta=meta, gin=manifest.gin)
     print(f"{0 if added is None else len(added)} documents added, {len(removed)} removed: {new}")
+
+
+def _ids(file: str, documents: corpus.Corpus) -> list[str]:
+    """Those that a file names, each once."""
+    found = {}
+    for number, line in read_lines(file):
+        doc_id = line.strip()
+        if documents.find(doc_id) is None:
+            raise InputError(
+                "no document of the index has this id", "Name its documents.", file=file, line=number, value=doc_id
+            )
+        found[doc_id] = None
+    return list(found)
 
 
 if __name__ == "__main__":

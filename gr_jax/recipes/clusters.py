@@ -73,7 +73,10 @@ class Clusters(Settings):
         at_least(1, most_docids=self.most_docids)
         at_least(0, seed=self.seed)
         if self.branching is not None:
-            at_least(2, branching=min(np.atleast_1d(self.branching), default=0))
+            widths = self.branching if isinstance(self.branching, Sequence) else [self.branching]
+            at_least(1, branching=len(widths))
+            for width in widths:
+                at_least(2, branching=width)
         if not self.margin >= 0:
             raise InputError("Clusters.margin is below 0", "Set it to 0.1.", value=self.margin)
         if self.algorithm == "agglomerative":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import gin
@@ -86,11 +87,15 @@ class ClusterSearch(Settings):
         one_of("ClusterSearch.backend", self.backend, "auto", *BACKENDS)
         check_codes(self.backend, self.codes or None)
         at_least(1, beams=self.beams, max_query_length=self.max_query_length)
-        if not self.betas or min(self.betas) < 0 or not self.chosen or min(self.chosen) < 1:
-            raise InputError(
-                "ClusterSearch has nothing to choose from",
-                "Give betas of 0 or more, and chosen of 1 or more.",
-                value=(list(self.betas), list(self.chosen)),
-            )
+        for name, lowest, values in (("betas", 0, self.betas), ("chosen", 1, self.chosen)):
+            if not values or not all(lowest <= value < math.inf for value in values):
+                raise InputError(
+                    f"ClusterSearch.{name} has nothing to choose from",
+                    f"Give numbers of {lowest} or more.",
+                    value=list(values),
+                )
+        at_least(1, **{f"chosen[{place}]": value for place, value in enumerate(self.chosen)})
+        if not math.isfinite(self.length_penalty):
+            raise InputError("ClusterSearch.length_penalty is no number", "Set it to 0.", value=self.length_penalty)
         if not 0 < self.most_share <= 1:
             raise InputError("ClusterSearch.most_share is no share", "Set it to 0.15.", value=self.most_share)

@@ -6,6 +6,7 @@ Every field changes the result, so every field is part of the content key of the
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,8 +39,10 @@ def one_of(name: str, value: str, *choices: str) -> None:
 
 
 def at_least(lowest: int, **values: int) -> None:
-    """What cannot work is said before the minutes that the stages before it take."""
+    """Whole numbers; what cannot work is said before the minutes that the stages before it take."""
     for name, value in values.items():
+        if not isinstance(value, numbers.Integral):
+            raise InputError(f"{name} is no whole number", f"Set it to {lowest} or more.", value=value)
         if value < lowest:
             raise InputError(f"{name} is too small", f"Set it to {lowest} or more.", value=value)
 

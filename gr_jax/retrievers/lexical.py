@@ -20,6 +20,7 @@ from jaxtyping import Bool
 from gr_jax import progress as progress_lib
 from gr_jax import storage
 from gr_jax.corpus.documents import Corpus
+from gr_jax.dense.base import check_positions
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, best, check_question, checked_allowed
@@ -142,11 +143,7 @@ class BM25:
         Raises:
           InputError: a position that no document has, or expansions of another corpus.
         """
-        removed = np.asarray(remove, np.int64).reshape(-1)
-        if removed.size and not (0 <= removed.min() and removed.max() < self.num_documents):
-            raise InputError(
-                "no document has this position", f"Give positions below {self.num_documents}.", value=list(remove)
-            )
+        removed = check_positions(remove, self.num_documents)
         of_added = add is not None and expansions is not None and expansions.corpus == add.fingerprint
         if not of_added:  # before anything is read: terms that were numbered would stay
             _check_expansions(expansions, self.corpus_fingerprint)

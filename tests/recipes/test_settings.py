@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import gin
 import pytest
@@ -73,6 +74,17 @@ def test_losses_from_a_teacher_are_not_negative():
     [
         (recipes.Vectors, {"passages": "words"}),
         (recipes.ClusterSearch, {"backend": "scann", "codes": "row"}),
+        (recipes.ClusterSearch, {"betas": (0.0, math.nan)}),
+        (recipes.ClusterSearch, {"betas": (math.inf,)}),
+        (recipes.ClusterSearch, {"betas": ()}),
+        (recipes.ClusterSearch, {"chosen": (2.5,)}),
+        (recipes.ClusterSearch, {"length_penalty": math.nan}),
+        (recipes.Clusters, {"budget": 10.5}),
+        (recipes.Clusters, {"most_docids": 2.5}),
+        (recipes.Clusters, {"branching": 2.5}),
+        (recipes.Clusters, {"branching": "30"}),
+        (recipes.Clusters, {"branching": ()}),
+        (recipes.Clusters, {"branching": [30, 1]}),
         (recipes.Identifiers, {"scheme": "alphabetical"}),
         (recipes.Identifiers, {"tokens": "letters"}),
         (recipes.Network, {"vocabulary": "words"}),

@@ -117,8 +117,9 @@ def test_documents_of_several_vectors_come_and_go(tmp_path):
     for query in range(len(QUERIES)):
         score = found.score[query, found.doc_index[query] == 24]
         np.testing.assert_allclose(score, similarity[query] + made.beta * weights[query, row], atol=1e-4)
-    with pytest.raises(InputError, match="no document has this position"):
-        made.update(remove=[25])
+    for wrong in ([25], [-1], [1.5], [True], ["a"]):
+        with pytest.raises(InputError, match="no such document"):
+            made.update(remove=wrong)
 
 
 def test_updates_without_training(tmp_path):

@@ -116,7 +116,7 @@ def test_the_program(tmp_path):
     index.save(tmp_path / "old", BM25(OLD), OLD)
     (tmp_path / "more").mkdir()
     small_data.write_jsonl(tmp_path / "more" / "corpus.jsonl", small_data.documents(20)[16:])
-    (tmp_path / "ids.gz").write_bytes(gzip.compress("\n".join(REMOVED).encode()))
+    (tmp_path / "ids.gz").write_bytes(gzip.compress("\n".join([*REMOVED, "", REMOVED[0]]).encode()))
 
     changes = [f"--add={tmp_path / 'more'}", f"--remove={tmp_path / 'ids.gz'}"]
 
@@ -132,4 +132,7 @@ def test_the_program(tmp_path):
     assert refused.returncode == 2 and "another folder as --output" in refused.stderr
     refused = launch(tmp_path / "none", [])
     assert refused.returncode == 2 and "nothing is to be added or removed" in refused.stderr
+    (tmp_path / "wrong").write_text("d1\n\nnobody\n")
+    refused = launch(tmp_path / "none", [f"--remove={tmp_path / 'wrong'}"])
+    assert refused.returncode == 2 and "wrong:3: no document" in refused.stderr and "'nobody'" in refused.stderr
     assert not (tmp_path / "none").exists()
