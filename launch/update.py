@@ -39,7 +39,7 @@ def main() -> None:
 
 def _ids(file: str, documents: corpus.Corpus) -> list[str]:
     """Those that a file names, each once."""
-    found = {}
+    found: dict[str, None] = {}
     for number, line in read_lines(file):
         doc_id = line.strip()
         if documents.find(doc_id) is None:
