@@ -42,9 +42,8 @@ AXES = {
     "chosen": "clusters looked into",
 }
 # Up to 1,024 clusters, hierarchical k-means is one level: what "kmeans" makes differs from it in nothing but chance.
-TREE = ("tree", "Clusters.branching=[20, 40]")
 CLUSTERINGS = {
-    "a tree of 20 × 40 clusters": TREE,
+    "a tree of 20 × 40 clusters": ("tree", "Clusters.branching=[20, 40]"),
     **{
         f"{name} clusters": (name, f'Clusters.algorithm="{name}"')
         for name in ("kmeans", "spherical", "balanced", "agglomerative")
