@@ -18,7 +18,7 @@ from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.recipes import clusters as clusters_lib
-from gr_jax.recipes import document_encoder, documents, gdr_learning, learning, mining, pair_training
+from gr_jax.recipes import document_encoder, documents, gdr_learning, learning, mining, pair_training, results
 from gr_jax.retrievers import GDRRetriever
 from gr_jax.text import HuggingFaceVocabulary
 from gr_jax.training.negatives import Negatives
@@ -193,10 +193,48 @@ def test_the_second_training_looks_at_dev_among_some_documents(finished):
 def test_results_have_bm25_and_the_vectors_alone_beside(finished):
     metrics = json.loads((finished.model_dir / "results" / "metrics.json").read_text())
     assert set(metrics["test"]) == {"BM25", "GDR, vectors alone", "GDR"}
-    scored = json.loads((finished.model_dir / "results" / "clusters.json").read_text())["test"]
-    assert 0 < scored["share_scored"] <= 1 and 0 <= scored["answer_in_chosen"] <= 1
     report = (finished.model_dir / "results" / "report.md").read_text()
     assert "trie over 6 clusters" in report
+
+
+def test_what_is_said_of_clusters_is_what_a_brute_force_finds(finished, tmp_path, monkeypatch):
+    """Of rankings of 5: 100 hold all of these documents. Two of six clusters are looked into, so that both matter."""
+    monkeypatch.setattr(results, "DEPTH", 5)
+    shutil.copytree(finished.model_dir, tmp_path / "run")
+    said = Said()
+    search = dataclasses.replace(settings()["search"], betas=(0.1,), chosen=(2,), measure="R@100")
+    told = settings(search=search, say=said.append)
+    recipes.gdr(finished.source, tmp_path / "run", shared_dir=finished.shared, **told)
+    assert said.made() == ["index", "results"]
+    written = json.loads((tmp_path / "run" / "results" / "clusters.json").read_text())["test"]
+    metrics = json.loads((tmp_path / "run" / "results" / "metrics.json").read_text())["test"]
+    dataset, retriever = gr_jax.corpus.read_beir(finished.source), gr_jax.load(tmp_path / "run" / "index").retriever
+    queries, qrels = dataset.split_queries("test"), dataset.split("test")
+    answers = np.array([[dataset.corpus.index_of(doc_id) for doc_id in qrels[name]] for name in queries.ids])[:, 0]
+    folder = tmp_path / "run" / "passage_vectors"
+    vectors, owner = documents.load_vectors(folder), documents.load_owner(folder)
+    cids = clusters_lib.load_clusters(next(finished.shared.glob("clusters-*")))
+    cluster_of = docids_lib.memberships(cids)[:, 0]
+
+    decoded = retriever.decode(queries.texts)
+    assert (np.sort(decoded.clusters) == np.arange(len(cids))).all()  # all are in the beam
+    weights = np.take_along_axis(decoded.weights, np.argsort(decoded.clusters), axis=1)
+    looked_into = np.array([np.isin(cluster_of, row[:2]) for row in decoded.clusters])
+    scores = decoded.vectors.astype(np.float64) @ vectors.T + retriever.beta * weights[:, cluster_of[owner]]
+    best = np.array([np.maximum.reduceat(row, np.unique(owner, return_index=True)[1]) for row in scores])
+
+    def recall(scores):
+        ranked = np.argsort(-scores, axis=1, kind="stable")
+        return (ranked[:, :5] == answers[:, None]).any(axis=1).mean()
+
+    expected = {
+        "share_scored": looked_into[:, owner].mean(),
+        "answer_in_chosen": looked_into[np.arange(len(queries)), answers].mean(),
+        "R@100": recall(np.where(looked_into, best, -np.inf)),
+        "R@100, all scored": recall(best),
+    }
+    assert written == pytest.approx(expected)
+    assert written["R@100"] == metrics["GDR"]["R@100"]
 
 
 def test_an_encoder_that_dpr_trained_is_taken_and_nothing_is_trained_twice(finished, tmp_path):
