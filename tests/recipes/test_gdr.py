@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import shutil
+import threading
 from typing import Any
 
 import numpy as np
@@ -291,6 +292,61 @@ def test_negatives_mined_by_the_model_are_refreshed(finished, tmp_path):
     assert 8 <= len(mined_rows) < len(table)
     others = np.setdiff1d(np.arange(len(table)), mined_rows)
     np.testing.assert_array_equal(table[others], cluster[others])
+
+
+@pytest.mark.parametrize(
+    "stage, changes",
+    [
+        pytest.param("model", {}, id="vectors_as_they_are"),
+        pytest.param(
+            "joint_model",
+            {"training": training(steps=0), "matching": recipes.Matching(alpha=2.0, rdrop=0.15)},
+            id="jointly",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "model",
+            {"mined": recipes.Mining(shares={"ance": 0.5, "cluster": 0.5}, kept=4, refresh_every=2)},
+            id="mined_again",
+        ),
+    ],
+)
+def test_an_interrupted_training_ends_with_the_same_bits(finished, tmp_path, monkeypatch, stage, changes):
+    """Interrupted at step 4 before that is on disk, and before the negatives are that step 5 would draw from."""
+    asked = training(steps=6, keep_best="", dev_documents=20, document_length=12)
+    trainings = {"training": asked, "joint": training(steps=0)} if stage == "model" else {"joint": asked}
+
+    def run(name):
+        told = settings(most_sentences=0, until=stage, **trainings, **changes)
+        recipes.gdr(finished.source, tmp_path / name, shared_dir=finished.shared, **told)
+        meta = storage.read_folder(tmp_path / name / stage).meta
+        files = sorted((tmp_path / name / stage).rglob("*.safetensors"))
+        return [meta.get(key) for key in ("last_step", "dev", "refreshes")], [file.read_bytes() for file in files]
+
+    whole = run("whole")
+    judged, judge, mined, mine = [], learning.DevEvaluation.__call__, [], mining.mine
+
+    def interrupted(self, params, step):
+        judged.append(step)
+        if judged == [2, 4]:
+            for thread in threading.enumerate():
+                if thread.name.startswith("refresh"):  # it fails before the second start mines
+                    thread.join()
+            raise KeyboardInterrupt
+        return judge(self, params, step)
+
+    def killed(*arguments):
+        mined.append(arguments)
+        if len(mined) == 1:
+            raise RuntimeError
+        return mine(*arguments)
+
+    monkeypatch.setattr(learning.DevEvaluation, "__call__", interrupted)
+    monkeypatch.setattr(mining, "mine", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run("cut")
+    assert run("cut") == whole and judged == [2, 4, 4, 6]
+    assert len(whole[1]) == (1 if stage == "model" else 2) and len(mined) == (2 if "mined" in changes else 0)
 
 
 def test_nci_writes_the_clusters_of_gdr_and_a_place_in_them(finished):
