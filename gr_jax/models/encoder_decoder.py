@@ -46,10 +46,12 @@ class EncoderDecoder(nn.Module):
       encoder_config: a `T5Config` or a `BertConfig`.
       decoder_config: a `T5Config`; None takes the encoder's.
       share_embeddings: one token table for both. None shares it where `decoder_config` is None.
-      query_residual: add the query's vector (mean of the encoder's states, unit length, times a learned scale that
+      query_residual: add the query's vector (the encoder's pooled states, unit length, times a learned scale that
         starts at 1) to every decoder feature. The decoder's own part goes through a projection that starts at zero,
         so that an untrained model whose output rows are document vectors ranks as the encoder alone would. Features
         then are as wide as the encoder.
+      query_pooling: how the states become that vector: "mean" over the tokens, or "cls", the first one. As the vectors
+        are pooled that output rows start from.
       pawa_layers: of the transformer by which NCI's head changes the output table for every prefix (see `models.pawa`,
         parameters `pawa/…`); 0 has no such head. With it, features are followed by what was made of the prefix, and
         logits are `pawa.logits_of` features and `output_table`.
@@ -62,6 +64,7 @@ class EncoderDecoder(nn.Module):
     share_embeddings: bool | None = None
     query_residual: bool = False
     pawa_layers: int = 0
+    query_pooling: str = "mean"
 
     @property
     def decoder_sizes(self) -> t5.T5Config:
@@ -134,10 +137,10 @@ class EncoderDecoder(nn.Module):
         query = None
         if self.query_residual:
             if encoder_segment_ids is None or decoder_segment_ids is None:
-                query = encoders.mean_pool(encoded, encoder_tokens)[:, None]  # [B, 1, e]
+                query = encoders.pool(encoded, encoder_tokens, self.query_pooling)[:, None]  # [B, 1, e]
             else:
-                query = encoders.mean_pool_segments(
-                    encoded, encoder_tokens, encoder_segment_ids, decoder_segment_ids
+                query = encoders.pool_segments(
+                    encoded, encoder_tokens, encoder_segment_ids, decoder_segment_ids, self.query_pooling
                 )  # [B, T, e]
             query = self._residual(query)
         prefix = self.pawa(embedded, self_mask, deterministic=deterministic) if self.pawa_layers else None
@@ -183,8 +186,7 @@ class EncoderDecoder(nn.Module):
         self, encoded: Float[Array, "B S e"], encoder_tokens: Int[Array, "B S"], pooling: str = "mean"
     ) -> Float[Array, "B e"]:
         """One vector per query, float32, of any length. Pooling: "mean" over the tokens, or "cls", the first state."""
-        pooled = encoders.mean_pool(encoded, encoder_tokens) if pooling == "mean" else encoded[:, 0]
-        return pooled.astype(jnp.float32)
+        return encoders.pool(encoded, encoder_tokens, pooling)
 
     def __call__(self, *args, **kwargs) -> Float[Array, "B T vocab"]:
         """Logits, float32; takes what `features` takes."""
@@ -200,7 +202,9 @@ class EncoderDecoder(nn.Module):
         self, encoded: Float[Array, "B S e"], encoder_tokens: Int[Array, "B S"], beams: int, max_len: int
     ) -> DecoderCache:
         """A cache for `max_len` steps of `beams` hypotheses per query; cross-attention is computed here, once."""
-        query = self._residual(encoders.mean_pool(encoded, encoder_tokens)) if self.query_residual else None
+        query = None
+        if self.query_residual:
+            query = self._residual(encoders.pool(encoded, encoder_tokens, self.query_pooling))
         return DecoderCache(
             self_attention=t5.zero_cache(self.decoder_sizes, encoded.shape[0], max_len, beams),
             cross_attention=self.decoder.cross_cache(encoded),
@@ -254,6 +258,10 @@ class EncoderDecoder(nn.Module):
     def _check(self):
         """Refuses combinations that do not fit, before anything is computed."""
         encoder, decoder = self.encoder_config, self.decoder_sizes
+        if self.query_pooling not in encoders.POOLINGS:
+            raise InputError(
+                "unknown query_pooling", f"Choose one of {', '.join(encoders.POOLINGS)}.", value=self.query_pooling
+            )
         if self.shares_embeddings and (encoder.vocab_size, encoder.emb_dim) != (decoder.vocab_size, decoder.emb_dim):
             raise InputError(
                 "encoder and decoder cannot share a token table of different shapes",

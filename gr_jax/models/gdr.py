@@ -23,7 +23,6 @@ from gr_jax.models.bi_encoder import SIMILARITIES, Tower
 from gr_jax.models.generative import Batch, EncoderDecoderModel, GenerativeDecoder
 from gr_jax.models.gradient_caching import encode_in_chunks
 
-POOLINGS = ("mean", "cls")
 DOCUMENT = "document"
 
 
@@ -71,7 +70,7 @@ class GDRModel(EncoderDecoderModel):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, known in (("similarity", SIMILARITIES), ("pooling", POOLINGS)):
+        for name, known in (("similarity", SIMILARITIES), ("pooling", encoders.POOLINGS)):
             if getattr(self, name) not in known:
                 raise InputError(f"unknown {name} of GDR", f"Use {', '.join(known)}.", value=getattr(self, name))
         for name in ("alpha", "temperature"):

@@ -34,6 +34,7 @@ def save_network(folder: str | os.PathLike, module: EncoderDecoder, params: Mapp
         "share_embeddings": module.shares_embeddings,
         "query_residual": module.query_residual,
         "pawa_layers": module.pawa_layers,
+        "query_pooling": module.query_pooling,
     }
     write(folder, config, params)
 
@@ -52,6 +53,7 @@ def load_network(folder: str | os.PathLike) -> tuple[EncoderDecoder, dict]:
             share_embeddings=config["share_embeddings"],
             query_residual=config["query_residual"],
             pawa_layers=config.get("pawa_layers", 0),
+            query_pooling=config.get("query_pooling", "mean"),  # as it was before there was a choice
         )
 
     return read(folder, make)

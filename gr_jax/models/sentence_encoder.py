@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -27,7 +26,6 @@ LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # longer fit its caches.
 TYPICAL_LENGTH = 64
 _TOKENIZED_AT_ONCE = 4096
-POOLINGS = ("mean", "cls")
 
 
 class SentenceEncoder:
@@ -54,8 +52,8 @@ class SentenceEncoder:
         prompt: str = "",
         mesh: Mesh | None = None,
     ):
-        if pooling not in (*POOLINGS, None):
-            raise InputError("unknown pooling", f"Choose one of {', '.join(POOLINGS)}.", value=pooling)
+        if pooling not in (*encoders.POOLINGS, None):
+            raise InputError("unknown pooling", f"Choose one of {', '.join(encoders.POOLINGS)}.", value=pooling)
         self._devices = 1 if mesh is None else mesh.shape["data"]
         self._by_row = None if mesh is None else NamedSharding(mesh, PartitionSpec("data"))
         whole = None if mesh is None else NamedSharding(mesh, PartitionSpec())
@@ -144,7 +142,7 @@ def _embed(module: nn.Module, pooling: str | None, normalize: bool, params: Any,
     states: Any = module.apply({"params": params}, tokens, deterministic=True)
     if pooling is None:
         return states
-    pooled = encoders.mean_pool(states, tokens) if pooling == "mean" else states[:, 0].astype(jnp.float32)
+    pooled = encoders.pool(states, tokens, pooling)
     return encoders.unit(pooled) if normalize else pooled
 
 

@@ -12,6 +12,8 @@ from gr_jax.models import bert, layers, t5
 from gr_jax.models.attention import padding_mask, segment_mask
 
 EncoderConfig = t5.T5Config | bert.BertConfig
+# How the states of a row become one vector: their mean, or the first one.
+POOLINGS = ("mean", "cls")
 
 
 def make_embedder(config: EncoderConfig) -> layers.Table:
@@ -64,6 +66,11 @@ def positions_in_segments(segment_ids: Int[Array, "B S"]) -> Int[Array, "B S"]:
     return index - jnp.maximum.accumulate(jnp.where(starts, index, 0), axis=1)
 
 
+def pool(states: Float[Array, "B S d"], tokens: Int[Array, "B S"], pooling: str) -> Float[Array, "B d"]:
+    """One vector per row, float32; see `POOLINGS`. Tokens that are 0 are padding."""
+    return mean_pool(states, tokens) if pooling == "mean" else states[:, 0].astype(jnp.float32)
+
+
 def mean_pool(states: Float[Array, "B S d"], tokens: Int[Array, "B S"]) -> Float[Array, "B d"]:
     """Mean over the tokens that are not padding; zero for a row that is all padding."""
     real = (tokens != 0).astype(states.dtype)
@@ -71,13 +78,17 @@ def mean_pool(states: Float[Array, "B S d"], tokens: Int[Array, "B S"]) -> Float
     return total / jnp.maximum(jnp.sum(real, axis=1, dtype=jnp.float32), 1.0)[:, None]
 
 
-def mean_pool_segments(
+def pool_segments(
     states: Float[Array, "B S d"],
     tokens: Int[Array, "B S"],
     segment_ids: Int[Array, "B S"],
     target_segment_ids: Int[Array, "B T"],
+    pooling: str,
 ) -> Float[Array, "B T d"]:
-    """For every target position the mean over the source tokens of its own segment."""
+    """For every target position the source states of its own segment as one vector, float32, as `pool` makes it of a
+    row; zero for padding."""
+    if pooling == "cls":  # the mean of one token
+        tokens = jnp.where(positions_in_segments(segment_ids) == 0, tokens, 0)
     member = segment_mask(target_segment_ids, segment_ids) & (tokens != 0)[:, None, :]  # [B, T, S]
     member = member.astype(states.dtype)
     total = jnp.einsum("bts,bsd->btd", member, states, preferred_element_type=jnp.float32)

@@ -79,7 +79,7 @@ def model_stage(
             start = None
             if matching.start == "document_encoder":
                 start = networks.query_tower(encoder, network.dropout)
-            module, pretrained = networks.make_network(network, words.size, cids, start)
+            module, pretrained = networks.make_network(network, words.size, cids, start, query_pooling=encoders.pooling)
             if module.encoder_config.emb_dim != vectors.shape[1]:
                 raise InputError(
                     f"the network reads queries into {module.encoder_config.emb_dim} dimensions, and documents have "
@@ -108,7 +108,7 @@ def model_stage(
 
     inputs: Sequence[Stage] = (encoded.corpus, reading, encoded.encoder, encoded.vectors, clusters)
     config: dict[str, Any] = {
-        "network": network.as_config() | documents.encoder_config(network.encoder),
+        "network": networks.network_config(network, encoders.pooling),
         "matching": matching.as_config(),
         "training": training.as_config() if training.steps else {"steps": 0, "seed": training.seed},
     }

@@ -48,6 +48,7 @@ def model_stage(
     settings: TrainingSettings,
     decoding: Decoding,
     start: Stage | None = None,
+    query_pooling: str = "mean",
 ) -> Stage:
     """Trains the network. Interrupted, it goes on from its latest checkpoint with the same result.
 
@@ -55,6 +56,7 @@ def model_stage(
       corpus, vectors, docids, vocabulary, token_rows: their stages.
       network, settings, decoding: settings.
       start: a stage of an encoder whose side of queries the network's starts from; None: the one that `network` names.
+      query_pooling: how the documents' vectors are pooled, "mean" or "cls"; see `networks.make_network`.
     """
     dev_beams = min(decoding.beams, DEV_BEAMS)
 
@@ -65,7 +67,7 @@ def model_stage(
         tower = None
         if start is not None:
             tower = networks.query_tower(DenseEncoder.load(place.inputs[start.name] / "encoder"), network.dropout)
-        module, pretrained = networks.make_network(network, words.size, ids, tower)
+        module, pretrained = networks.make_network(network, words.size, ids, tower, query_pooling=query_pooling)
         document_vectors = np.asarray(documents.load_vectors(place.inputs["vectors"]))
         named = documents.load_docids_of_vectors(place.inputs["docids"])
         params = networks.initial_parameters(module, network, pretrained, named, document_vectors, settings.seed)
@@ -138,7 +140,7 @@ def model_stage(
         return result.params
 
     inputs = (corpus, vectors, docids, vocabulary, token_rows, *([] if start is None else [start]))
-    about = network.as_config() | documents.encoder_config(network.encoder)
+    about = networks.network_config(network, query_pooling)
     taught = settings.as_config()
     if settings.multipliers is None:
         taught["multipliers"] = networks.multipliers_config(network)

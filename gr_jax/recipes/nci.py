@@ -90,7 +90,9 @@ def nci_stages(
     docids = numbered_stage(encoded.vectors, clusters)
     rows = examples.examples_stage(corpus, encoded.vectors, docids, encoded.pseudo_queries, reading, whole, training)
     tower = encoded.encoder if start == "document_encoder" else None
-    model = learning.model_stage(corpus, encoded.vectors, docids, reading, rows, network, training, decoding, tower)
+    model = learning.model_stage(
+        corpus, encoded.vectors, docids, reading, rows, network, training, decoding, tower, encoders.pooling
+    )
     built = learning.index_stage(corpus, docids, reading, model, decoding)
     of_encoder = pair_training.provenance_of(pseudo_queries, [] if trained else [(encoder_mined, encoder_training)])
     provenance: dict[str, Any] = {

@@ -27,7 +27,12 @@ Pretrained = tuple[models.BertConfig | models.T5Config, Mapping[str, Any]]
 
 
 def make_network(
-    network: Network, vocabulary_size: int, docids: Docids, start: Pretrained | None = None
+    network: Network,
+    vocabulary_size: int,
+    docids: Docids,
+    start: Pretrained | None = None,
+    *,
+    query_pooling: str = "mean",
 ) -> tuple[models.EncoderDecoder, Mapping[str, Any] | None]:
     """The network, and the pretrained parameters of its encoder (None where it starts from scratch).
 
@@ -36,6 +41,7 @@ def make_network(
       vocabulary_size: of what is read.
       docids: what is written.
       start: the encoder, where it is not the one that the settings name.
+      query_pooling: "mean" or "cls": of the query's vector that decoder features get, as documents' vectors are pooled.
     """
     padded = -(-docids.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
     decoder = models.T5Config(
@@ -67,8 +73,16 @@ def make_network(
         share_embeddings=False,
         query_residual=network.query_residual,
         pawa_layers=network.pawa_layers,
+        query_pooling=query_pooling,
     )
     return module, pretrained
+
+
+def network_config(network: Network, query_pooling: str) -> dict[str, Any]:
+    """What stages that make a network depend on: its settings, and what identifies its encoder. The mean of the query's
+    states is not named, as before there was a choice."""
+    config = network.as_config() | documents.encoder_config(network.encoder)
+    return config | ({"query_pooling": query_pooling} if network.query_residual and query_pooling != "mean" else {})
 
 
 def query_tower(encoder: DenseEncoder, dropout: float) -> Pretrained:

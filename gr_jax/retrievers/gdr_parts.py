@@ -6,7 +6,8 @@ from gr_jax import models, text
 from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
-from gr_jax.models.gdr import POOLINGS, SIMILARITIES
+from gr_jax.models.bi_encoder import SIMILARITIES
+from gr_jax.models.text_encoder import POOLINGS
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.retrievers.network_checks import check_network
 

@@ -17,6 +17,7 @@ TIED = T5Config(**{**vars(T5), "logits_via_embedding": True, "mlp_activations": 
 MODULES = {
     "t5": EncoderDecoder(TIED),
     "bert_to_t5_residual": EncoderDecoder(BERT, T5, query_residual=True),
+    "bert_to_t5_first_state": EncoderDecoder(BERT, T5, query_residual=True, query_pooling="cls"),
 }
 
 
@@ -134,8 +135,12 @@ def test_cross_attention_is_cached_once_per_query(network):
 
 @pytest.mark.parametrize(
     "module",
-    (MODULES["bert_to_t5_residual"], EncoderDecoder(TIED, TIED, share_embeddings=False, query_residual=True)),
-    ids=("bert", "t5_tied"),
+    (
+        MODULES["bert_to_t5_residual"],
+        MODULES["bert_to_t5_first_state"],
+        EncoderDecoder(TIED, TIED, share_embeddings=False, query_residual=True),
+    ),
+    ids=("bert", "bert_first_state", "t5_tied"),
 )
 def test_untrained_features_are_the_query_vector(module):
     """The decoder adds nothing yet: what dense retrieval would compare is what the output table is multiplied by."""
@@ -144,6 +149,8 @@ def test_untrained_features_are_the_query_vector(module):
     params = jax.jit(module.init)(jax.random.key(0), source, target)["params"]
     states = np.asarray(jax.jit(lambda p: module.apply({"params": p}, source, method="encode"))(params))
     pooled = np.stack([states[0, :5].mean(0), states[1, :3].mean(0)])
+    if module.query_pooling == "cls":
+        pooled = states[:, 0]
     unit = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
     np.testing.assert_allclose(features(module, params, source, target), unit[:, None].repeat(3, 1), atol=1e-5)
     scaled = {**params, "query_scale": np.full_like(params["query_scale"], 2)}
@@ -182,6 +189,7 @@ def test_a_row_of_padding_alone_is_finite(network):
         ({"encoder_config": BERT}, "cannot decode"),
         ({"encoder_config": BERT, "decoder_config": T5, "share_embeddings": True}, "share"),
         ({"encoder_config": BERT, "decoder_config": TIED, "query_residual": True}, "tied"),
+        ({"encoder_config": BERT, "decoder_config": T5, "query_pooling": "pooler"}, "query_pooling"),
     ),
 )
 def test_combinations_that_do_not_fit_are_refused(arguments, says):

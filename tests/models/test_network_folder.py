@@ -33,6 +33,9 @@ MODULES = {
     "bert": models.EncoderDecoder(
         encoder_config=BERT, decoder_config=sizes(num_decoder_layers=2), share_embeddings=False, query_residual=True
     ),
+    "first state": models.EncoderDecoder(
+        encoder_config=BERT, decoder_config=sizes(), share_embeddings=False, query_residual=True, query_pooling="cls"
+    ),
 }
 
 
@@ -46,7 +49,8 @@ def test_a_network_comes_back(tmp_path, name):
     network_folder.save_network(tmp_path, module, params)
     loaded, found = network_folder.load_network(tmp_path)
     assert loaded.encoder_config == module.encoder_config and loaded.decoder_sizes == module.decoder_sizes
-    assert (loaded.shares_embeddings, loaded.query_residual) == (module.shares_embeddings, module.query_residual)
+    for setting in ("shares_embeddings", "query_residual", "query_pooling"):
+        assert getattr(loaded, setting) == getattr(module, setting)
     flat, expected = (traverse_util.flatten_dict(dict(tree), sep="/") for tree in (found, params))
     assert flat.keys() == expected.keys()
     for path, value in expected.items():
@@ -56,6 +60,15 @@ def test_a_network_comes_back(tmp_path, name):
     np.testing.assert_array_equal(
         loaded.apply({"params": found}, tokens, tokens), module.apply({"params": params}, tokens, tokens)
     )
+
+
+def test_a_network_from_before_there_was_a_choice_pools_by_the_mean(tmp_path):
+    network_folder.save_network(tmp_path, MODULES["apart"], parameters(MODULES["apart"]))
+    file = tmp_path / network_folder.CONFIG_FILE
+    config = json.loads(file.read_text())
+    assert config.pop("query_pooling") == "mean"
+    file.write_text(json.dumps(config))
+    assert network_folder.load_network(tmp_path)[0].query_pooling == "mean"
 
 
 def test_equal_parameters_are_equal_bytes(tmp_path):
