@@ -33,6 +33,8 @@ ALGORITHMS = {
 # distribution then says which cluster it is, and a path counts it twice, so that the clusters behind the best fall too
 # far (`benchmarks.gdr_sensitivity`, "a tree").
 WIDEST = 1024
+# Vectors nearer than so many rounding errors of a squared length are one point to k-means, which reckons in float32.
+_ROUNDING_ERRORS = 64
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -46,7 +48,7 @@ class Clusters(Settings):
         (k-means with clusters of one size), "agglomerative" (of a sample, the rest to the nearest mean). Flat clusters
         are named by paths in a tree over their means.
       budget: how many clusters, whatever the size of the corpus: what the model has to remember. With fewer documents
-        than that each is a cluster.
+        than that each is a cluster, together with its copies.
       branching: children of a node of the tree, or of the nodes of each level; None: what gives so many leaves. Up to
         1,024 clusters are one level, each with a token of its own; more are a tree, narrow above and wide below, where
         the leaves are better clusters than in a tree of one width.
@@ -111,6 +113,37 @@ def level_widths(leaves: int) -> list[int]:
     return [above] * (levels - 1) + [max(2, math.ceil(leaves / above ** (levels - 1)))]
 
 
+def number_of_clusters(vectors: Float[np.ndarray, "n d"], budget: int) -> int:
+    """How many clusters to make: the budget, or as many as there are vectors that k-means can tell apart; at least 2.
+
+    Copies of a document, exact or nearly so, count once. Were each to have a cluster, k-means would leave some empty,
+    and a tree would cut copies apart below all other leaves, with a level of names for that alone.
+
+    Args:
+      vectors: a row for each document.
+      budget: 2 or more.
+
+    Raises:
+      InputError: vectors that cannot be clustered.
+    """
+    points = clustering.check_embeddings(vectors, "euclidean")
+    longest = float(np.einsum("nd,nd->n", points, points).max())
+    same = _ROUNDING_ERRORS * float(np.finfo(np.float32).eps) * longest  # largest squared distance of copies
+    direction = np.random.default_rng(0).normal(size=points.shape[1])
+    along = points @ (direction / np.linalg.norm(direction)).astype(np.float32)  # of copies nearly the same
+    different: list[int] = []
+    first = 0  # of `different` that may be copies of what comes
+    for row in np.argsort(along):
+        if len(different) == budget:
+            break
+        while first < len(different) and along[different[first]] < along[row] - 2 * math.sqrt(same):
+            first += 1
+        offsets = points[different[first:]] - points[row]
+        if (np.einsum("nd,nd->n", offsets, offsets) > same).all():
+            different.append(row)
+    return max(2, len(different))
+
+
 def make_clusters(vectors: Float[np.ndarray, "n d"], settings: Clusters, *, progress: bool = False) -> Docids:
     """Identifiers of clusters and the documents in them.
 
@@ -131,7 +164,7 @@ def make_clusters(vectors: Float[np.ndarray, "n d"], settings: Clusters, *, prog
     }
     if len(vectors) < 2:
         raise InputError("one document makes no clusters", "Give at least two documents.", value=len(vectors))
-    budget, seed = min(settings.budget, len(vectors)), settings.seed
+    budget, seed = number_of_clusters(vectors, settings.budget), settings.seed
     if settings.algorithm == "hierarchical":
         return docids_lib.hierarchical_kmeans(
             vectors, leaf_capacity=1, leaf="share", clusters=budget, progress=progress, **shared

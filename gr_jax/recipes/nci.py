@@ -21,7 +21,7 @@ from gr_jax.recipes import (
     pair_training,
     results,
 )
-from gr_jax.recipes.clusters import Clusters
+from gr_jax.recipes.clusters import Clusters, number_of_clusters
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Lexical, Mining
 from gr_jax.recipes.document_encoder import query_vocabulary
 from gr_jax.recipes.running import run_stages
@@ -50,7 +50,7 @@ def numbered_stage(vectors: Stage, clusters: Clusters) -> Stage:
             array,
             branching=clusters.widths,
             leaf_capacity=1,
-            clusters=min(clusters.budget, len(array)),
+            clusters=number_of_clusters(array, clusters.budget),
             seed=clusters.seed,
             tokens=clusters.tokens,
             progress=True,

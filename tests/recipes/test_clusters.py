@@ -8,8 +8,17 @@ import pytest
 
 from gr_jax import clustering, docids, storage
 from gr_jax.errors import InputError
-from gr_jax.recipes import Clusters
-from gr_jax.recipes.clusters import ALGORITHMS, clusters_stage, level_widths, load_clusters, make_clusters, sizes
+from gr_jax.recipes import Clusters, documents
+from gr_jax.recipes.clusters import (
+    ALGORITHMS,
+    clusters_stage,
+    level_widths,
+    load_clusters,
+    make_clusters,
+    number_of_clusters,
+    sizes,
+)
+from gr_jax.recipes.nci import numbered_stage
 from gr_jax.recipes.stages import Runner, Stage
 
 VECTORS = np.random.default_rng(0).normal(size=(90, 6)).astype(np.float32)
@@ -97,6 +106,46 @@ def test_the_budget_is_of_leaves_however_large_the_corpus():
         )
         assert len(widths) == 1 or 2 <= widths[0] < widths[-1]
     assert Clusters().widths == [800] and level_widths(10_000) == [70, 143]
+
+
+def with_copies(distance: float) -> np.ndarray:
+    """The vectors, and behind them one of the first and two of the second, so far away (of its length)."""
+    away = np.random.default_rng(1).normal(size=(3, 6))
+    away *= distance * np.linalg.norm(VECTORS, axis=1).mean() / np.linalg.norm(away, axis=1, keepdims=True)
+    return np.concatenate([VECTORS, (VECTORS[[0, 1, 1]] + away).astype(np.float32)])
+
+
+@pytest.mark.parametrize("distance", [0.0, 1e-6, 1e-4], ids=["exact", "near", "nearly"])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "balanced"])  # it goes by size first
+def test_copies_share_a_cluster_and_make_no_name_longer(algorithm, distance):
+    cids = make_clusters(with_copies(distance), Clusters(algorithm=algorithm))
+    assert {group for group in partition(cids) if len(group) > 1} == {frozenset([0, 90]), frozenset([1, 91, 92])}
+    assert len(cids) == 90 and cids.levels == ((2, 90),)
+
+
+@pytest.mark.parametrize("distance", [0.0, 1e-6])
+def test_copies_have_docids_of_their_own_in_the_cluster_that_they_share(tmp_path, distance):
+    def make(place):
+        np.save(place.folder / "owner.npy", np.arange(93, dtype=np.int32))
+        np.save(place.folder / "vectors.npy", with_copies(distance))
+
+    made = Stage("vectors", {}, (), make)
+    stages = [made, numbered_stage(made, Clusters())]
+    ids = documents.load_docids(Runner(tmp_path / "run", say=lambda line: None).run(stages)["docids"])
+    path = {document: ids.sequence(row) for row in range(93) for document in ids.documents_of(row).tolist()}
+    assert len(path) == 93 and {len(docid) for docid in path.values()} == {2}
+    assert len({docid[0] for docid in path.values()}) == 90
+    assert path[0][0] == path[90][0] and path[1][0] == path[91][0] == path[92][0]
+
+
+def test_how_many_clusters():
+    assert [number_of_clusters(VECTORS, budget) for budget in (2, 89, 90, 800)] == [2, 89, 90, 90]
+    assert number_of_clusters(np.repeat(VECTORS, 3, axis=0), 800) == 90
+    assert number_of_clusters(VECTORS * 1000, 800) == number_of_clusters(VECTORS / 1000, 800) == 90
+    for same in (np.ones((5, 6)), np.zeros((5, 6))):  # one cluster would have no name
+        assert number_of_clusters(same, 800) == len(make_clusters(same, Clusters())) == 2
+    with pytest.raises(InputError, match="not finite"):
+        number_of_clusters(np.full((5, 6), np.nan), 800)
 
 
 def test_the_key_holds_what_the_algorithm_reads():
