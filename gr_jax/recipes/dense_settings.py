@@ -294,3 +294,8 @@ class Lexical(Settings):
     k1: float = 0.9
     b: float = 0.4
     analyzer: str = "english"
+
+    @property
+    def as_by_default(self) -> bool:
+        """Whether this is BM25 as it is where nobody, nor gin, says otherwise."""
+        return all(getattr(self, field.name) == field.default for field in dataclasses.fields(self))

@@ -100,7 +100,9 @@ def nci_stages(
         "normalizer": decoding.normalize,
         "seeds": sorted({clusters.seed, pseudo_queries.seed, training.seed, *of_encoder["seeds"]}),
     }
-    judged = results.results_stage(name, corpus, docids, model, built, provenance=provenance)
+    # Only where it is another BM25: runs from before there was a choice keep their results.
+    terms = None if lexical.as_by_default else encoded.bm25
+    judged = results.results_stage(name, corpus, docids, model, built, terms, provenance=provenance)
     stages = [corpus, reading, *encoded.stages, docids, rows, model, built, judged]
     return list({stage.key: stage for stage in stages}.values())
 

@@ -10,7 +10,7 @@ import numpy as np
 from gr_jax import corpus as corpus_lib
 from gr_jax import evaluation, retrievers, storage
 from gr_jax.docids import Docids
-from gr_jax.recipes import documents
+from gr_jax.recipes import documents, mining
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers import index
 from gr_jax.retrievers.generative import GenerativeRetriever
@@ -27,20 +27,31 @@ def judged_splits(dataset: corpus_lib.Dataset) -> list[str]:
 
 
 def results_stage(
-    name: str, corpus: Stage, docids: Stage, model: Stage, built: Stage, *, provenance: dict[str, Any]
+    name: str,
+    corpus: Stage,
+    docids: Stage,
+    model: Stage,
+    built: Stage,
+    bm25: Stage | None = None,
+    *,
+    provenance: dict[str, Any],
 ) -> Stage:
     """Runs, measures and the report of one system.
 
     Args:
       name: of the system, in tables.
       built: the index stage.
+      bm25: its stage, where BM25 is not as it is by default.
       provenance: settings that reports must say: "pseudo_queries", "normalizer", "seeds".
     """
 
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
         searcher = index.load(place.inputs["index"])
-        bm25 = retrievers.BM25(dataset.corpus, transform=dataset.transform)
+        if bm25 is None:
+            baseline = retrievers.BM25(dataset.corpus, transform=dataset.transform)
+        else:
+            baseline = mining.load_bm25(place.inputs[bm25.name], dataset)
         splits = judged_splits(dataset)
         about = evaluation.Provenance(
             corpus={"name": dataset.name, **dataset.fingerprint},
@@ -50,7 +61,7 @@ def results_stage(
             **provenance,
         )
         report = evaluation.Report(f"{name} on {dataset.name}", about, baseline="BM25")
-        judge(place, report, dataset, {"BM25": bm25, name: searcher.retriever})
+        judge(place, report, dataset, {"BM25": baseline, name: searcher.retriever})
         curves = place.inputs["model"] / "metrics.jsonl"
         if curves.stat().st_size:  # an untrained network, or a few steps, leave nothing to draw
             report.add_training(name, curves)
@@ -59,7 +70,7 @@ def results_stage(
         finish(place, report, dataset)
 
     settings = {"name": name, "measures": list(MEASURES), "depth": DEPTH, "provenance": provenance}
-    return Stage("results", settings, (corpus, docids, model, built), make)
+    return Stage("results", settings, (corpus, docids, model, built, *([] if bm25 is None else [bm25])), make)
 
 
 def judge(

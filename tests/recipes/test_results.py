@@ -3,14 +3,16 @@
 import dataclasses
 import json
 
+import gin
 import ir_measures
 import numpy as np
 import pytest
 
-from gr_jax import corpus, evaluation
+from gr_jax import corpus, evaluation, recipes, storage
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
 from gr_jax.recipes import results
+from tests.recipes.conftest import COUNT, network
 
 
 def test_metrics_are_those_of_the_runs(memorised):
@@ -126,3 +128,35 @@ def test_documents_that_are_judged_not_relevant_are_not_right(memorised):
         (example,) = report.examples
         assert [hit.doc_id for hit in example.hits if hit.relevant] == shown and len(example.hits) == 5
         assert (report.survival["DSI"] == alive).all()
+
+
+def test_the_bm25_beside_nci_is_the_one_beside_gdr(beir, tmp_path):
+    untrained = recipes.ContrastiveTraining(steps=0)
+    told = {
+        "encoders": recipes.Encoders(encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1),
+        "encoder_training": untrained,
+        "clusters": recipes.Clusters(budget=COUNT),
+        "network": network(query_residual=True),
+        "say": lambda line: None,
+    }
+    other = recipes.Lexical(analyzer="character_bigrams", k1=0.1)
+    recipes.gdr(beir, tmp_path / "gdr", **told, training=untrained, lexical=other)
+    for name, lexical in (("nci", other), ("plain", None)):
+        recipes.nci(beir, tmp_path / name, **told, training=recipes.Training(steps=0), lexical=lexical)
+    gdr, nci, plain = (
+        (tmp_path / name / "results" / "runs" / "BM25.test.trec").read_text() for name in ("gdr", "nci", "plain")
+    )
+    assert nci == gdr != plain
+    # As it was before there was a choice: runs that are as by default keep their results.
+    meta = storage.read_folder(tmp_path / "plain" / "results", "results").meta
+    assert set(meta["inputs"]) == {"corpus", "docids", "model", "index"}
+
+
+def test_which_bm25_is_as_by_default():
+    """What gin binds is not the default, though nobody says it."""
+    assert recipes.Lexical().as_by_default and recipes.Lexical(k1=0.9).as_by_default
+    assert not recipes.Lexical(b=0.5).as_by_default
+    with gin.unlock_config():
+        gin.bind_parameter("Lexical.k1", 1.2)
+    assert not recipes.Lexical().as_by_default
+    gin.clear_config()
