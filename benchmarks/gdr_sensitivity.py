@@ -27,7 +27,7 @@ DRAWN = {name: name for name in ("Success@1", "RR@10", "R@100")} | {"share_score
 # Parameter → the name of its rows, how they are made from a value, values, and the one that the small GDR has.
 TRAINED = {
     "clusters": ("{:g} clusters", ("budget{}", "Clusters.budget={}"), (100, 200, 400, 800, 1600), 800),
-    "alpha": ("alpha {:g}", ("alpha{}", "Matching.alpha={}"), (0.25, 1.0, 4.0, 16.0), 1.0),
+    "alpha": ("alpha {:g}", ("alpha{}", "Matching.alpha={}"), (0.25, 1, 4, 16), 1),
 }
 BEAMS = (8, 16, 32, 64, 128)
 CHOSEN = {
