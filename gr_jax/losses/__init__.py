@@ -7,8 +7,8 @@ from gr_jax.losses.contrastive import positive_columns as positive_columns
 from gr_jax.losses.contrastive import weighted_softmax as weighted_softmax
 from gr_jax.losses.cross_entropy import TokenLosses as TokenLosses
 from gr_jax.losses.cross_entropy import cross_entropy as cross_entropy
-from gr_jax.losses.cross_entropy import level_cross_entropy as level_cross_entropy
 from gr_jax.losses.cross_entropy import level_mask as level_mask
 from gr_jax.losses.distillation import margin_mse as margin_mse
 from gr_jax.losses.distillation import teacher_kl as teacher_kl
+from gr_jax.losses.levels import level_losses as level_losses
 from gr_jax.losses.rdrop import symmetric_kl as symmetric_kl

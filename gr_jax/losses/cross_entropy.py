@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -93,37 +93,3 @@ def level_mask(
     if eos_id is not None:
         table[:, eos_id] = True
     return jnp.asarray(table)[jnp.clip(positions, 0, len(levels))]
-
-
-def level_cross_entropy(
-    features: Float[Array, "batch length d"],
-    output_table: Any,
-    targets: Int[Array, "batch length"],
-    levels: Sequence[tuple[int, int]],
-    *,
-    logits_of: Callable[[Array, Any], Array] = lambda features, rows: features @ rows.T,
-    label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
-) -> TokenLosses:
-    """`cross_entropy` over each position's own block, of which alone the logits are computed.
-
-    For unpacked rows, where position t is level t, and docids without EOS; equal to `cross_entropy` of all logits with
-    `level_mask`, at a fraction of the cost. Positions past the last level have loss 0.
-
-    Args:
-      output_table: `[vocab, d]`, or anything whose slices `logits_of` knows.
-      logits_of: logits from features `[batch, d]`, float32, and a slice of the table.
-    """
-    outputs = []
-    for t in range(targets.shape[1]):
-        if t >= len(levels):
-            zero = jnp.zeros(targets.shape[0], jnp.float32)
-            outputs.append(TokenLosses(zero, zero, zero, zero.astype(bool)))
-            continue
-        start, size = levels[t]
-        logits = logits_of(features[:, t].astype(jnp.float32), output_table[start : start + size])  # [batch, size]
-        target = targets[:, t] - start
-        inside = (target >= 0) & (target < size)
-        losses = cross_entropy(logits, jnp.clip(target, 0, size - 1), label_smoothing=label_smoothing, z_loss=z_loss)
-        outputs.append(TokenLosses(*(jnp.where(inside, x, jnp.zeros((), x.dtype)) for x in losses)))
-    return TokenLosses(*(jnp.stack(column, axis=1) for column in zip(*outputs, strict=True)))

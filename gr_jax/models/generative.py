@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from gr_jax.errors import InputError
-from gr_jax.losses import TokenLosses, cross_entropy, level_cross_entropy, level_mask, symmetric_kl
+from gr_jax.losses import TokenLosses, cross_entropy, level_losses, level_mask, symmetric_kl
 from gr_jax.models.encoder_decoder import DecoderCache, EncoderDecoder
 from gr_jax.models.pawa import AdaptiveTable, Table, logits_of
 
@@ -182,7 +182,7 @@ class EncoderDecoderModel:
 
     def score_batch(self, params: Any, batch: Batch) -> Float[Array, " batch"]:
         """Log-probability of each row's targets, under the normaliser of the loss."""
-        losses = self._token_losses(params, self._features(params, batch, None), batch)
+        (losses,), _ = self._token_losses(params, [self._features(params, batch, None)], batch)
         return jnp.sum(losses.log_prob * batch["decoder_loss_weights"], axis=-1)
 
     def decoder(self, params: Any) -> GenerativeDecoder:
@@ -241,12 +241,9 @@ class EncoderDecoderModel:
         targets = batch["decoder_target_tokens"]
         weights = batch.get("decoder_loss_weights")
         weights = (targets != 0 if weights is None else weights).astype(jnp.float32)  # [batch, length]
-        losses = self._token_losses(params, passes[0], batch)
-        token_loss = losses.loss
-        if len(passes) > 1:
-            others = self._token_losses(params, passes[1], batch)
-            apart = symmetric_kl(*(self._logits(params, features) for features in passes), allowed=self._allowed(batch))
-            token_loss = 0.5 * (losses.loss + others.loss) + self.rdrop * apart
+        of_passes, apart = self._token_losses(params, passes, batch)
+        losses = of_passes[0]
+        token_loss = sum(one.loss for one in of_passes) / len(passes) + self.rdrop * apart
         loss, weight = jnp.sum(token_loss * weights), jnp.sum(weights)
         correct = losses.correct * weights
         metrics: dict[str, Any] = {
@@ -277,21 +274,24 @@ class EncoderDecoderModel:
         result: Any = self.module.apply({"params": params}, method="output_table")
         return result
 
-    def _logits(self, params: Any, features: Float[Array, "batch length d"]) -> Float[Array, "batch length vocab"]:
-        return logits_of(features, self._table(params))
-
-    def _allowed(self, batch: Batch) -> Array | None:
-        if self.normalize == "vocabulary":
-            return None
-        return level_mask(self.levels or (), _positions(batch), self.module.vocab_size, self.eos_id)
-
-    def _token_losses(self, params: Any, features: Float[Array, "batch length d"], batch: Batch) -> TokenLosses:
-        targets = batch["decoder_target_tokens"]
+    def _token_losses(
+        self, params: Any, passes: Sequence[Float[Array, "batch length d"]], batch: Batch
+    ) -> tuple[list[TokenLosses], Float[Array, "batch length"]]:
+        """Of each pass; and R-Drop's divergence of two, 0 of one."""
+        targets, table = batch["decoder_target_tokens"], self._table(params)
         smoothing = {"label_smoothing": self.label_smoothing, "z_loss": self.z_loss}
-        if self.normalize == "level" and self.eos_id is None and "decoder_segment_ids" not in batch:
-            table = self._table(params)
-            return level_cross_entropy(features, table, targets, self.levels or (), logits_of=logits_of, **smoothing)
-        return cross_entropy(self._logits(params, features), targets, allowed=self._allowed(batch), **smoothing)
+        if self.normalize == "level" and self.eos_id is None:
+            positions = _positions(batch) if "decoder_segment_ids" in batch else None
+            return level_losses(
+                passes, table, targets, self.levels or (), positions=positions, logits_of=logits_of, **smoothing
+            )
+        allowed = None
+        if self.normalize == "level":
+            allowed = level_mask(self.levels or (), _positions(batch), self.module.vocab_size, self.eos_id)
+        logits = [logits_of(features, table) for features in passes]
+        losses = [cross_entropy(one, targets, allowed=allowed, **smoothing) for one in logits]
+        apart = symmetric_kl(*logits, allowed=allowed) if len(logits) == 2 else jnp.zeros(targets.shape, jnp.float32)
+        return losses, apart
 
 
 def _network_inputs(batch: Batch) -> dict[str, Array]:

@@ -1,11 +1,13 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gr_jax.losses import cross_entropy, level_cross_entropy, level_mask, symmetric_kl
+from gr_jax.losses import cross_entropy, level_losses, level_mask, symmetric_kl
 
 LEVELS = ((2, 3), (5, 4), (9, 2))
 VOCAB = 11
@@ -68,7 +70,8 @@ def test_over_levels(seed, smoothing, z):
     features, table = rng.normal(size=(2, 4, 5)).astype(np.float32), rng.normal(size=(VOCAB, 5)).astype(np.float32)
     targets = np.stack([rng.integers(start, start + size, 2) for start, size in LEVELS] + [np.zeros(2, int)], axis=1)
     options = {"label_smoothing": smoothing, "z_loss": z}
-    blocks = level_cross_entropy(features, table, targets, LEVELS, **options)
+    (blocks,), apart = level_losses([features], table, targets, LEVELS, **options)
+    assert not apart.any()
     logits = features @ table.T
     masked = cross_entropy(logits, targets, allowed=level_mask(LEVELS, np.arange(4)[None], VOCAB), **options)
     expected = np.zeros((2, 4))
@@ -123,3 +126,39 @@ def test_symmetric_kl(seed, some):
     found = symmetric_kl(first, second, allowed=jnp.asarray(allowed) if some else None)
     np.testing.assert_allclose(found, terms.sum(1) / 2, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(symmetric_kl(first, first), 0, atol=1e-6)
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 2**32 - 1), st.sampled_from((0.0, 0.2)), st.integers(1, 2), st.sampled_from((3, 11, 27)))
+def test_over_levels_of_packed_rows(seed, smoothing, count, length):
+    """Docids of one to three tokens, one behind the other, and padding: all is as with a mask over all logits."""
+    rng = np.random.default_rng(seed)
+    targets, positions = np.zeros((2, 3, length), np.int32)
+    for row in range(3):
+        place = 0
+        while (place := place + (depth := int(rng.integers(1, 4)))) <= length and rng.random() < 0.95:
+            here = slice(place - depth, place)
+            targets[row, here] = [rng.integers(start, start + size) for start, size in LEVELS[:depth]]
+            positions[row, here] = np.arange(depth)
+    passes = [jnp.asarray(rng.normal(size=(3, length, 5)), jnp.float32) for _ in range(count)]
+    table, weights = jnp.asarray(rng.normal(size=(VOCAB, 5)), jnp.float32), jnp.asarray(targets > 0, jnp.float32)
+    options = {"label_smoothing": smoothing, "z_loss": 1e-2}
+
+    def by_level(passes, table):
+        return level_losses(passes, table, targets, LEVELS, positions=positions, **options)
+
+    def masked(passes, table):
+        logits, allowed = [features @ table.T for features in passes], level_mask(LEVELS, positions, VOCAB)
+        losses = [cross_entropy(one, targets, allowed=allowed, **options) for one in logits]
+        return losses, symmetric_kl(*logits, allowed=allowed) if count == 2 else 0 * weights
+
+    def total(of, passes, table):
+        losses, apart = of(passes, table)
+        return sum((one.loss * weights).sum() for one in losses) + 3 * (apart * weights).sum()
+
+    found, expected = by_level(passes, table), masked(passes, table)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one * weights, other * weights, atol=1e-4)
+    gradients = [jax.jit(jax.grad(functools.partial(total, of), (0, 1)))(passes, table) for of in (by_level, masked)]
+    for one, other in zip(*map(jax.tree.leaves, gradients), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-4)
