@@ -136,7 +136,7 @@ def _choose_splits(
         if k < 2:
             break
         k_of[number] = k
-        room -= k - 1
+        room -= min(k, len(nodes[number])) - 1  # a small node makes no more leaves than it has documents
     splits: dict[int, list[np.ndarray]] = {}
     for number in sorted(k_of):
         splits.setdefault(k_of[number], []).append(nodes[number])

@@ -131,6 +131,15 @@ def test_a_budget_of_leaves_goes_to_the_largest_nodes(budget):
         assert not split or not whole or min(split) >= max(whole)
 
 
+def test_a_budget_is_spent_where_nodes_have_fewer_documents_than_branches():
+    random = np.random.default_rng(0)
+    sizes = [200, 30, 30, 30, 10]  # around far centers: what is above is split into these
+    points = np.repeat(100 * np.eye(5, 8), sizes, axis=0) + random.normal(size=(300, 8))
+    for budget in (100, 160, 220, 299):
+        tree = cluster_hierarchically(points, branching=[5, 50], leaf_capacity=1, max_leaves=budget)
+        assert len(leaves(tree)) == budget
+
+
 def test_leaves_are_numbered_in_the_order_of_their_paths():
     points = np.random.default_rng(0).normal(size=(60, 8))
     tree = cluster_hierarchically(points, branching=4, leaf_capacity=2)
