@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,10 +46,10 @@ def level_losses(
     """
     length = targets.shape[1]
     nothing = _nothing(len(passes), targets.shape)
+    blocks = [output_table[start : start + size] for start, size in levels]
 
-    def of_block(level: int, features: Sequence[Array], wanted: Int[Array, "batch n"]) -> Any:
+    def of_block(level: int, block: Any, features: Sequence[Array], wanted: Int[Array, "batch n"]) -> Any:
         start, size = levels[level]
-        block = output_table[start : start + size]
         logits = [logits_of(one.astype(jnp.float32), block) for one in features]  # [batch, n, size]
         inside = (wanted >= start) & (wanted < size + start)
         target = jnp.clip(wanted - start, 0, size - 1)
@@ -59,7 +60,7 @@ def level_losses(
     found = nothing
     if positions is None:
         for t in range(min(length, len(levels))):
-            column = of_block(t, [features[:, t : t + 1] for features in passes], targets[:, t : t + 1])
+            column = of_block(t, blocks[t], [features[:, t : t + 1] for features in passes], targets[:, t : t + 1])
             found = jax.tree.map(lambda all_, one, t=t: all_.at[:, t : t + 1].set(one), found, column)
         return found
     for level, (start, size) in enumerate(levels):
@@ -69,7 +70,7 @@ def level_losses(
         columns = jnp.argsort(~here, axis=1, stable=True)[:, :most]  # those of this level first
         for first in range(0, most, _AT_ONCE):
             some = columns[:, first : first + _AT_ONCE]
-            found = _with_some(found, some, here, level, passes, targets, of_block)
+            found = _with_some(found, some, here, functools.partial(of_block, level), blocks[level], passes, targets)
     return found
 
 
@@ -77,19 +78,20 @@ def _with_some(
     found: Any,
     columns: Int[Array, "batch n"],
     here: Bool[Array, "batch length"],
-    level: int,
+    of_block: Callable[..., Any],
+    block: Any,
     passes: Sequence[Array],
     targets: Int[Array, "batch length"],
-    of_block: Callable[..., Any],
 ) -> Any:
     """`found`, with the losses of one level at these columns of each row, where they are of this level."""
     own = jnp.take_along_axis(here, columns, axis=1)
     features = [jnp.take_along_axis(one, columns[..., None], axis=1) for one in passes]
     wanted = jnp.take_along_axis(targets, columns, axis=1)
-    values = jax.lax.cond(  # rows are seldom full: a block that no row has tokens for costs nothing
+    values = jax.lax.cond(  # rows are seldom full: where none has a token of this level no logits are computed
         jnp.any(own),
-        lambda features, wanted: of_block(level, features, wanted),
-        lambda features, wanted: _nothing(len(features), wanted.shape),
+        of_block,
+        lambda block, features, wanted: _nothing(len(features), wanted.shape),
+        block,  # not the table, whose gradient would be as large as all blocks for each part
         features,
         wanted,
     )

@@ -25,7 +25,7 @@ class ContrastiveModel(abc.ABC):
 
     Batches are those of `gr_jax.training.ContrastiveBatches`: `query_tokens [B, Lq]`, `document_tokens [B·(1+n), Ld]`
     (every query's positive, then its n negatives), `document_index [B·(1+n)]`, and where there are such
-    `relevant_index [B, R]`, `negative_weights [B, n]` and `teacher_scores [B, 1+n]` (NaN where the teacher gave none).
+    `relevant_index [B, R]` and `teacher_scores [B, 1+n]` (NaN where the teacher gave none).
 
     Attributes:
       module: the network.
@@ -109,7 +109,6 @@ class ContrastiveModel(abc.ABC):
             relevant_index=batch.get("relevant_index"),
             in_batch=self.in_batch,
             positive_weight=self.positive_weight,
-            negative_weights=batch.get("negative_weights"),
         )
         found = losses.weighted_softmax(scores, losses.positive_columns(*scores.shape), weights)
         metrics: Metrics = {

@@ -36,8 +36,8 @@ class GDRModel(EncoderDecoderModel):
     - L_cid, the mean over CID tokens of cross-entropy + `rdrop` · the symmetric KL of two dropout passes;
     - L_intra, the mean over queries, and over the passes, of
       `−s⁺/τ + log(α · Σ_{d⁺ and own negatives} exp(s/τ) + Σ_{other queries' documents} exp(s/τ))` with
-      s = similarity of query and document. A query's own negatives come from its answer's cluster; further relevant
-      documents are no negatives.
+      s = similarity of query and document. A query's own negatives come from its answer's cluster; those that do not,
+      by a batch's `negative_in_cluster`, weigh 1. Further relevant documents are no negatives.
 
     Documents are learned in two stages. First without `document`: batches bring `document_vectors`, which stay as they
     are. Then with it: batches bring `document_tokens`, and that network, whose parameters are `document/…`, learns too.
@@ -46,8 +46,7 @@ class GDRModel(EncoderDecoderModel):
 
     Attributes:
       rdrop, label_smoothing, z_loss, normalize, levels, eos_id, …: of the CIDs; see `EncoderDecoderModel`.
-      alpha: α. Where a batch has negative_weights, they are taken for its negatives instead, so that negatives of
-        other clusters can stand beside those of the answer's.
+      alpha: α.
       intra_weight: λ; 0 leaves the documents out.
       temperature: τ.
       similarity: "tanh" of the product; "cosine"; "dot", the product.
@@ -147,18 +146,18 @@ class GDRModel(EncoderDecoderModel):
 
         Args:
           queries, documents: vectors, of unit length under "cosine".
-          batch: has document_index, and may have relevant_index and negative_weights; see `losses.batch_weights`.
+          batch: has document_index, and may have relevant_index and negative_in_cluster.
         """
         products = queries @ documents.T  # [B, D]
         scores = (jnp.tanh(products) if self.similarity == "tanh" else products) / self.temperature
         index, size = batch["document_index"], losses.group_size(len(documents), len(queries))
-        negatives = batch.get("negative_weights")
+        inside = batch.get("negative_in_cluster", jnp.ones((len(queries), size - 1), bool))
         weights = losses.batch_weights(
             index,
             len(queries),
             relevant_index=batch.get("relevant_index"),
             positive_weight=self.alpha,
-            negative_weights=jnp.full((len(queries), size - 1), self.alpha) if negatives is None else negatives,
+            negative_weights=jnp.where(inside, self.alpha, 1.0),
         )
         return losses.weighted_softmax(scores, losses.positive_columns(*scores.shape), weights)
 

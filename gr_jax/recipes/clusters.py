@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ class Clusters(Settings):
         (k-means with clusters of one size), "agglomerative" (of a sample, the rest to the nearest mean). Flat clusters
         are named by paths in a tree over their means.
       budget: how many clusters, whatever the size of the corpus: what the model has to remember. With fewer documents
-        than that each is a cluster, together with its copies.
+        than that each is a cluster, together with its copies (which "balanced" may part, as it goes by size first).
       branching: children of a node of the tree, or of the nodes of each level; None: what gives so many leaves. Up to
         1,024 clusters are one level, each with a token of its own; more are a tree, narrow above and wide below, where
         the leaves are better clusters than in a tree of one width.
@@ -76,9 +77,12 @@ class Clusters(Settings):
         at_least(0, seed=self.seed)
         if self.branching is not None:
             widths = self.branching if isinstance(self.branching, Sequence) else [self.branching]
-            at_least(1, branching=len(widths))
-            for width in widths:
-                at_least(2, branching=width)
+            if not widths or not all(isinstance(width, numbers.Integral) and width >= 2 for width in widths):
+                raise InputError(
+                    "Clusters.branching is neither a whole number of 2 or more nor a list of such",
+                    "Set it to 30, or to [28, 58].",
+                    value=self.branching,
+                )
         if not self.margin >= 0:
             raise InputError("Clusters.margin is below 0", "Set it to 0.1.", value=self.margin)
         if self.algorithm == "agglomerative":
@@ -127,8 +131,8 @@ def number_of_clusters(vectors: Float[np.ndarray, "n d"], budget: int) -> int:
       InputError: vectors that cannot be clustered.
     """
     points = clustering.check_embeddings(vectors, "euclidean")
-    longest = float(np.einsum("nd,nd->n", points, points).max())
-    same = _ROUNDING_ERRORS * float(np.finfo(np.float32).eps) * longest  # largest squared distance of copies
+    same = _ROUNDING_ERRORS * float(np.finfo(np.float32).eps) * np.einsum("nd,nd->n", points, points)
+    reach = 2 * math.sqrt(float(same.max()))  # squares of how far a vector's copies are away, and twice the longest's
     direction = np.random.default_rng(0).normal(size=points.shape[1])
     along = points @ (direction / np.linalg.norm(direction)).astype(np.float32)  # of copies nearly the same
     different: list[int] = []
@@ -136,10 +140,11 @@ def number_of_clusters(vectors: Float[np.ndarray, "n d"], budget: int) -> int:
     for row in np.argsort(along):
         if len(different) == budget:
             break
-        while first < len(different) and along[different[first]] < along[row] - 2 * math.sqrt(same):
+        while first < len(different) and along[different[first]] < along[row] - reach:
             first += 1
-        offsets = points[different[first:]] - points[row]
-        if (np.einsum("nd,nd->n", offsets, offsets) > same).all():
+        near = different[first:]
+        offsets = points[near] - points[row]
+        if (np.einsum("nd,nd->n", offsets, offsets) > np.maximum(same[near], same[row])).all():
             different.append(row)
     return max(2, len(different))
 

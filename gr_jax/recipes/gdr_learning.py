@@ -221,7 +221,7 @@ class _Task:
                 self.training.steps,
                 self._miner(retriever, self._batches(None, tokens=False)),
             )
-        batches = GDRBatches(self._batches(refresher, tokens=False), self.cids, self.vectors, self.matching.alpha)
+        batches = GDRBatches(self._batches(refresher, tokens=False), self.cids, self.vectors)
         model = self._model(module, search)
         return self._fit(model, params, batches, multipliers, retriever, refresher)
 
@@ -236,7 +236,7 @@ class _Task:
         """With the document encoder; the documents are encoded anew for every look at dev."""
         config = self.encoder.config
         document = {DOCUMENT: self.encoder.params[config.scope("document")]}
-        batches = GDRBatches(self._batches(None, tokens=True), self.cids, alpha=self.matching.alpha)
+        batches = GDRBatches(self._batches(None, tokens=True), self.cids)
         model = self._model(module, search, config.tower("document"))
         judged, corpus = pair_training.judged_queries(self.place, self.dataset, self.training), self.dataset.corpus
         if judged is not None:

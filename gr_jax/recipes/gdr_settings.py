@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gin
 
@@ -87,15 +89,22 @@ class ClusterSearch(Settings):
         one_of("ClusterSearch.backend", self.backend, "auto", *BACKENDS)
         check_codes(self.backend, self.codes or None)
         at_least(1, beams=self.beams, max_query_length=self.max_query_length)
-        for name, lowest, values in (("betas", 0, self.betas), ("chosen", 1, self.chosen)):
-            if not values or not all(lowest <= value < math.inf for value in values):
-                raise InputError(
-                    f"ClusterSearch.{name} has nothing to choose from",
-                    f"Give numbers of {lowest} or more.",
-                    value=list(values),
-                )
-        at_least(1, **{f"chosen[{place}]": value for place, value in enumerate(self.chosen)})
+        if not _is_list(self.betas, lambda value: isinstance(value, numbers.Real) and 0 <= value < math.inf):
+            raise InputError(
+                "ClusterSearch.betas is no list of numbers of 0 or more", "Set it to [0.0, 0.1].", value=self.betas
+            )
+        if not _is_list(self.chosen, lambda value: isinstance(value, numbers.Integral) and value >= 1):
+            raise InputError(
+                "ClusterSearch.chosen is no list of whole numbers of 1 or more", "Set it to [10, 20].", value=self.chosen
+            )
         if not math.isfinite(self.length_penalty):
             raise InputError("ClusterSearch.length_penalty is no number", "Set it to 0.", value=self.length_penalty)
         if not 0 < self.most_share <= 1:
             raise InputError("ClusterSearch.most_share is no share", "Set it to 0.15.", value=self.most_share)
+
+
+def _is_list(values: Any, accepted: Callable[[Any], bool]) -> bool:
+    """Something to choose from: not empty, all accepted."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        return False
+    return len(values) > 0 and all(not isinstance(value, bool) and accepted(value) for value in values)

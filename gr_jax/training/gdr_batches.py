@@ -7,7 +7,7 @@ import hashlib
 import gin
 import grain
 import numpy as np
-from jaxtyping import Float, Float32, Int32
+from jaxtyping import Bool, Float, Int32
 
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
@@ -26,15 +26,14 @@ class GDRBatches(grain.IterDataset):
         one of them is drawn anew for every batch, from the seed of `batches` and the number of the batch.
       vectors: of every document of the corpus, any float type, memory-mapped or not; None where documents are encoded
         from their tokens.
-      alpha: α, what a negative that shares a cluster with the answer weighs in the loss, wherever it was found; others
-        weigh 1.
 
     Yields:
       encoder_input_tokens int32[B, Lq]; decoder_input_tokens and decoder_target_tokens int32[B, T] and
       decoder_loss_weights float32[B, T], of a CID of the answer (EOS included where CIDs end in it);
       document_index int32[B·(1+n)]; document_vectors float32[B·(1+n), d] or document_tokens int32[B·(1+n), Ld];
-      negative_weights float32[B, n] where there are negatives; relevant_index where `batches` yields it. Every document
-      has its own vector and clusters, also where its tokens, which may have been cut, are those of another one.
+      negative_in_cluster bool[B, n] where there are negatives: whether one shares a cluster with the answer, wherever
+      it was found; relevant_index where `batches` yields it. Every document has its own vector and clusters, also where
+      its tokens, which may have been cut, are those of another one.
 
     Raises:
       InputError: the parts are of different corpora, or the answer of a query is in no cluster.
@@ -45,7 +44,6 @@ class GDRBatches(grain.IterDataset):
         batches: ContrastiveBatches,
         clusters: Docids,
         vectors: Float[np.ndarray, "documents d"] | None = None,
-        alpha: float = 1.0,
     ):
         super().__init__()
         count = len(batches.documents)
@@ -63,7 +61,7 @@ class GDRBatches(grain.IterDataset):
                 "Give vectors and batches made with document_tokens=False, or neither and document_positions=True.",
                 value=(batches.document_tokens, batches.document_positions),
             )
-        self.batches, self.clusters, self.vectors, self.alpha = batches, clusters, vectors, alpha
+        self.batches, self.clusters, self.vectors = batches, clusters, vectors
         self._clusters_of = memberships(clusters)
         self.batch_size = batches.batch_size
         self._targets = np.zeros((len(clusters), clusters.max_steps), np.int32)
@@ -75,7 +73,6 @@ class GDRBatches(grain.IterDataset):
             "batches": batches.settings,
             "clusters": _fingerprint(clusters.tokens, clusters.offsets, clusters.documents),
             "vectors": None if vectors is None else fingerprint_of_vectors(vectors),
-            "alpha": alpha,
         }
 
     @property
@@ -89,7 +86,7 @@ class GDRBatches(grain.IterDataset):
             own["document_vectors"] = (*shapes["document_index"], self.vectors.shape[1])
         shapes.pop("document_position")
         if self.batches.num_negatives:
-            own["negative_weights"] = (self.batch_size, self.batches.num_negatives)
+            own["negative_in_cluster"] = (self.batch_size, self.batches.num_negatives)
         return own | shapes
 
     def __iter__(self) -> grain.DatasetIterator:
@@ -112,15 +109,14 @@ class GDRBatches(grain.IterDataset):
         if self.vectors is not None:
             found["document_vectors"] = vectors_at(self.vectors, positions)
         if groups.shape[1] > 1:
-            found["negative_weights"] = self._weights(groups)
+            found["negative_in_cluster"] = self._shared(groups)
         return found | batch
 
-    def _weights(self, groups: Int32[np.ndarray, "B n_plus_one"]) -> Float32[np.ndarray, "B n"]:
-        """Of each answer's negatives."""
+    def _shared(self, groups: Int32[np.ndarray, "B n_plus_one"]) -> Bool[np.ndarray, "B n"]:
+        """Which negatives share a cluster with their answer."""
         clusters = np.where(groups[:, :, None] >= 0, self._clusters_of[groups], -1)  # [B, 1+n, most]
         own, theirs = clusters[:, :1, None, :], clusters[:, 1:, :, None]
-        shared = ((own == theirs) & (theirs >= 0)).any(axis=(2, 3))
-        return np.where(shared, self.alpha, 1.0).astype(np.float32)
+        return ((own == theirs) & (theirs >= 0)).any(axis=(2, 3))
 
     def _draw(self, step: int, answers: Int32[np.ndarray, " B"]) -> Int32[np.ndarray, "B T"]:
         """Target tokens of one CID of each answer; zeros where the answer is −1."""

@@ -59,7 +59,6 @@ def draw_batch(seed=0):
         "document_tokens": draw_tokens(random, documents),
         "document_index": index,
         "relevant_index": random.integers(-1, 30, (BATCH, 2)).astype(np.int32),
-        "negative_weights": random.random((BATCH, NEGATIVES)).astype(np.float32) + 0.5,
         "teacher_scores": random.normal(size=(BATCH, 1 + NEGATIVES)).astype(np.float32),
     }
 

@@ -31,7 +31,7 @@ def draw_tokens(random, rows, length=6):
     return np.where(np.arange(length) < random.integers(2, length + 1, (rows, 1)), tokens, 0)
 
 
-def draw_batch(queries=BATCH, seed=0, weights=True):
+def draw_batch(queries=BATCH, seed=0, marked=True):
     """Some documents stand in it more than once; the last query is padding."""
     random = np.random.default_rng(seed)
     targets = np.stack([random.integers(start, start + size, queries) for start, size in LEVELS], axis=1)
@@ -47,8 +47,8 @@ def draw_batch(queries=BATCH, seed=0, weights=True):
         "document_vectors": random.normal(size=(index.size, 12)).astype(np.float32) * 0.3,
         "relevant_index": random.integers(-1, 9, (queries, 2)).astype(np.int32),
     }
-    if weights:
-        batch["negative_weights"] = random.random((queries, NEGATIVES)).astype(np.float32) + 0.5
+    if marked:
+        batch["negative_in_cluster"] = random.random((queries, NEGATIVES)) < 0.5
     return batch
 
 
@@ -101,8 +101,8 @@ def expected_intra(scores, batch, alpha):
             if j == own or not wrong:
                 continue
             mine = j // size == i
-            weight = batch["negative_weights"][i, j % size - 1] if mine and "negative_weights" in batch else alpha
-            total += (weight if mine else 1.0) * exp[j]
+            near = mine and ("negative_in_cluster" not in batch or batch["negative_in_cluster"][i, j % size - 1])
+            total += (alpha if near else 1.0) * exp[j]
             rivals.append(scores[i, j])
         losses.append(-np.log(exp[own]) + np.log(total))
         best.append(scores[i, own] >= max(rivals))
@@ -110,10 +110,10 @@ def expected_intra(scores, batch, alpha):
 
 
 @pytest.mark.parametrize(
-    "kind, pooling, weights", (("tanh", "cls", False), ("cosine", "mean", True), ("dot", "mean", False))
+    "kind, pooling, marked", (("tanh", "cls", False), ("cosine", "mean", True), ("dot", "mean", False))
 )
-def test_the_loss_is_the_formula(kind, pooling, weights):
-    params, batch = parameters(), draw_batch(weights=weights)
+def test_the_loss_is_the_formula(kind, pooling, marked):
+    params, batch = parameters(), draw_batch(marked=marked)
     model = model_of(similarity=kind, pooling=pooling)
     loss, metrics = jax.jit(model.loss_fn)(params, batch)
     cid, right = expected_cid(params, batch)

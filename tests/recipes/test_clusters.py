@@ -141,6 +141,8 @@ def test_copies_have_docids_of_their_own_in_the_cluster_that_they_share(tmp_path
 def test_how_many_clusters():
     assert [number_of_clusters(VECTORS, budget) for budget in (2, 89, 90, 800)] == [2, 89, 90, 90]
     assert number_of_clusters(np.repeat(VECTORS, 3, axis=0), 800) == 90
+    lengths = np.where(np.arange(90) % 30, 1.0, 1000.0)[:, None]
+    assert number_of_clusters(np.repeat(VECTORS * lengths, 2, axis=0), 800) == 90
     assert number_of_clusters(VECTORS * 1000, 800) == number_of_clusters(VECTORS / 1000, 800) == 90
     for same in (np.ones((5, 6)), np.zeros((5, 6))):  # one cluster would have no name
         assert number_of_clusters(same, 800) == len(make_clusters(same, Clusters())) == 2

@@ -59,7 +59,7 @@ def test_batches_are_those_inside_with_cids_and_vectors(seed, several, equal, si
     assert next(iter(shapes)) == "encoder_input_tokens"
     own = contrastive(seed, document_tokens=False, **settings)
     for expected, found, batch in itertools.zip_longest(inside, own, batches):
-        new = {"encoder_input_tokens", "document_vectors"} | ({"negative_weights"} if size > 1 else set())
+        new = {"encoder_input_tokens", "document_vectors"} | ({"negative_in_cluster"} if size > 1 else set())
         new |= {f"decoder_{name}" for name in ("input_tokens", "target_tokens", "loss_weights")}
         assert batch.keys() == new | (expected.keys() - {"query_tokens", "document_tokens", "document_position"})
         for name in expected.keys() & batch.keys():
@@ -112,22 +112,22 @@ def test_all_of_the_cluster_is_among_the_negatives_where_nothing_fills_its_list(
 
 
 @pytest.mark.parametrize("listed", [0, 2, 6])
-def test_negatives_of_the_answers_clusters_weigh_alpha_wherever_they_were_found(listed):
+def test_negatives_of_the_answers_clusters_are_known_wherever_they_were_found(listed):
     """Listed ones and those that chance puts where a list is short; documents may be in several clusters."""
     queries, _ = stores()
     table = random_negatives(queries.targets, DOCUMENTS, listed)
     settings = {"negatives": table, "num_negatives": 6, "epochs": 3, "document_tokens": False}
     seen = set()
     for batch, found in zip(
-        GDRBatches(contrastive(5, **settings), CLUSTERS, VECTORS, 4.0), contrastive(5, **settings), strict=True
+        GDRBatches(contrastive(5, **settings), CLUSTERS, VECTORS), contrastive(5, **settings), strict=True
     ):
-        groups = found["document_position"].reshape(len(batch["negative_weights"]), -1)
-        for (answer, *negatives), weights in zip(groups.tolist(), batch["negative_weights"], strict=True):
+        groups = found["document_position"].reshape(len(batch["negative_in_cluster"]), -1)
+        for (answer, *negatives), inside in zip(groups.tolist(), batch["negative_in_cluster"], strict=True):
             own = cids_of(answer) if answer >= 0 else set()
-            expected = [4.0 if n >= 0 and own & cids_of(n) else 1.0 for n in negatives]
-            assert weights.tolist() == expected
+            expected = [n >= 0 and bool(own & cids_of(n)) for n in negatives]
+            assert inside.tolist() == expected
             seen |= set(expected)
-    assert seen == {1.0, 4.0}
+    assert seen == {False, True}
 
 
 def test_one_of_several_cids_is_drawn_anew_for_every_batch():
@@ -214,8 +214,8 @@ def test_training_in_both_stages():
     settings = {"levels": LEVELS, "normalize": "level", "alpha": 1.5, "similarity": "cosine", "temperature": 0.2}
     module = EncoderDecoder(bert, t5, share_embeddings=False)
     tower = BiEncoderConfig(encoder=bert).tower("document")
-    one = GDRBatches(ContrastiveBatches(queries, documents, **common, document_tokens=False), CLUSTERS, VECTORS, 1.5)
-    two = GDRBatches(ContrastiveBatches(queries, documents, **common, document_positions=True), CLUSTERS, alpha=1.5)
+    one = GDRBatches(ContrastiveBatches(queries, documents, **common, document_tokens=False), CLUSTERS, VECTORS)
+    two = GDRBatches(ContrastiveBatches(queries, documents, **common, document_positions=True), CLUSTERS)
     params = None
     for model, batches in ((GDRModel(module, **settings), one), (GDRModel(module, document=tower, **settings), two)):
         score, batch, ends = jax.jit(model.eval_fn), next(iter(batches)), []
