@@ -124,6 +124,5 @@ def rows() -> list[harness.Row]:
     return [*table, _row("nci", "100k", LONGER), _gap("100k", TRAINED, LONGER, f"NCI {LONGER}")]
 
 
-
 if __name__ == "__main__":
     sys.exit(harness.main(NAME, rows(), draw=draw))

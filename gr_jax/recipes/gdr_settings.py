@@ -95,7 +95,9 @@ class ClusterSearch(Settings):
             )
         if not _is_list(self.chosen, lambda value: isinstance(value, numbers.Integral) and value >= 1):
             raise InputError(
-                "ClusterSearch.chosen is no list of whole numbers of 1 or more", "Set it to [10, 20].", value=self.chosen
+                "ClusterSearch.chosen is no list of whole numbers of 1 or more",
+                "Set it to [10, 20].",
+                value=self.chosen,
             )
         if not math.isfinite(self.length_penalty):
             raise InputError("ClusterSearch.length_penalty is no number", "Set it to 0.", value=self.length_penalty)
