@@ -89,11 +89,11 @@ class ClusterSearch(Settings):
         one_of("ClusterSearch.backend", self.backend, "auto", *BACKENDS)
         check_codes(self.backend, self.codes or None)
         at_least(1, beams=self.beams, max_query_length=self.max_query_length)
-        if not _is_list(self.betas, lambda value: isinstance(value, numbers.Real) and 0 <= value < math.inf):
+        if not _is_list(self.betas, lambda value: isinstance(value, numbers.Real) and 0 <= float(value) < math.inf):
             raise InputError(
                 "ClusterSearch.betas is no list of numbers of 0 or more", "Set it to [0.0, 0.1].", value=self.betas
             )
-        if not _is_list(self.chosen, lambda value: isinstance(value, numbers.Integral) and value >= 1):
+        if not _is_list(self.chosen, lambda value: isinstance(value, numbers.Integral) and int(value) >= 1):
             raise InputError(
                 "ClusterSearch.chosen is no list of whole numbers of 1 or more",
                 "Set it to [10, 20].",
