@@ -8,7 +8,7 @@ decoder's business. Files that were just written are in the system's cache, as t
 Corpora on paper: of the same clusters more is in each, so bytes and time grow with the documents, and time with the
 share of the clusters that is looked into. What reads the query and writes clusters takes as long whatever the corpus:
 it is measured, one query at a time, with the small GDR of `benchmarks.gdr_sensitivity` that has 1,600 clusters, whose
-names have two tokens and more, as those of 10,000 do.
+names have two tokens, as those of 10,000 do.
 """
 
 from __future__ import annotations

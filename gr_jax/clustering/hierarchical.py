@@ -70,7 +70,8 @@ def cluster_hierarchically(
       max_levels: k-means levels at most; below them clusters are cut in equal parts. Default: 8 more than twice those
         of a balanced tree.
       max_leaves: a budget of leaves. The largest nodes of a level are split first, and where the budget is spent, nodes
-        stay as they are, however large.
+        stay as they are, however large. The last of several widths is raised where nodes have so few documents that it
+        would leave some of the budget to a further level.
       progress: show a bar.
 
     Raises:
@@ -98,6 +99,8 @@ def cluster_hierarchically(
             level = len(columns)
             width = widths[min(level, len(widths) - 1)]
             room = n * width if max_leaves is None else max_leaves - leaves - len(nodes)
+            if max_leaves is not None and level == len(widths) - 1 > 0:
+                width = _wide_enough([len(node) for node in nodes if len(node) > leaf_capacity], width, room)
             splits = _choose_splits(nodes, leaf_capacity, width, room)
             leaves += len(nodes) - sum(len(chosen) for chosen in splits.values())
             bar.advance(sum(map(len, nodes)) - sum(len(node) for chosen in splits.values() for node in chosen))
@@ -141,6 +144,13 @@ def _choose_splits(
     for number in sorted(k_of):
         splits.setdefault(k_of[number], []).append(nodes[number])
     return splits
+
+
+def _wide_enough(sizes: Sequence[int], width: int, room: int) -> int:
+    """The least width, `width` or more, with which nodes of these sizes make `room` more, or as many as they can."""
+    while width < max(sizes, default=0) and sum(min(width, size) - 1 for size in sizes) < room:
+        width += 1
+    return width
 
 
 def _split_all(points, nodes, k, seed, level, metric, iterations) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -87,7 +87,7 @@ def hierarchical_kmeans(
         )
         owner, leaf_of = np.concatenate([owner, documents]), np.concatenate([leaf_of, nearby])
     codes = tree.paths[first[leaf_of]]  # --> [entries, depth]
-    size = max((branching,) if isinstance(branching, int) else branching)
+    size = max(*((branching,) if isinstance(branching, int) else branching), int(codes.max(initial=-1)) + 1)
     if leaf == "number":
         place = rows.place_among_equal(leaf_of)
         codes = np.concatenate([codes, np.full((len(codes), 1), -1, np.int32)], axis=1)

@@ -137,7 +137,7 @@ def test_a_budget_is_spent_where_nodes_have_fewer_documents_than_branches():
     points = np.repeat(100 * np.eye(5, 8), sizes, axis=0) + random.normal(size=(300, 8))
     for budget in (100, 160, 220, 299):
         tree = cluster_hierarchically(points, branching=[5, 50], leaf_capacity=1, max_leaves=budget)
-        assert len(leaves(tree)) == budget
+        assert len(leaves(tree)) == budget and tree.lengths.max() == 2  # in no more levels than there are widths
 
 
 def test_leaves_are_numbered_in_the_order_of_their_paths():
