@@ -30,9 +30,8 @@ ALGORITHMS = {
     "balanced": _NAMED_BY,
     "agglomerative": (clustering.agglomerative, *_NAMED_BY),
 }
-# Tokens in one level of names. A second level costs recall where every node has a token of its own: each level's
-# distribution then says which cluster it is, and a path counts it twice, so that the clusters behind the best fall too
-# far (`benchmarks.gdr_sensitivity`, "a tree").
+# Tokens in one level of names: as long as the best clusters are found exactly by scoring all, that is simplest. A tree
+# of as many finds as much (`benchmarks.gdr_sensitivity`, "a tree").
 WIDEST = 1024
 # Vectors nearer than so many rounding errors of a squared length are one point to k-means, which reckons in float32.
 _ROUNDING_ERRORS = 64
