@@ -58,6 +58,9 @@ def test_several_benchmarks_share_a_command_line(monkeypatch, tmp_path, capsys):
     seen.clear()
     assert harness.main_of_parts(parts, ["--rows=nothing"]) == 2 and not seen
     assert "nothing" in capsys.readouterr().err
+    drawn: list[str] = []
+    monkeypatch.setattr(harness, "main", lambda name, rows, argv, draw: draw and draw() or 0)
+    assert harness.main_of_parts(parts, [], draws={"two": lambda: drawn.append("two")}) == 0 and drawn == ["two"]
     monkeypatch.setattr(harness, "main", lambda name, rows, argv, draw: seen.append(name) or 130)
     assert harness.main_of_parts(parts, []) == 130 and seen == ["one"]
 
