@@ -70,8 +70,8 @@ def cluster_hierarchically(
       max_levels: k-means levels at most; below them clusters are cut in equal parts. Default: 8 more than twice those
         of a balanced tree.
       max_leaves: a budget of leaves. The largest nodes of a level are split first, and where the budget is spent, nodes
-        stay as they are, however large. The last of several widths is raised where nodes have so few documents that it
-        would leave some of the budget to a further level.
+        stay as they are, however large. Where several widths make so many leaves, but nodes have fewer documents than
+        that takes, the last width is raised, rather than that a further level gets the rest.
       progress: show a bar.
 
     Raises:
@@ -99,7 +99,7 @@ def cluster_hierarchically(
             level = len(columns)
             width = widths[min(level, len(widths) - 1)]
             room = n * width if max_leaves is None else max_leaves - leaves - len(nodes)
-            if max_leaves is not None and level == len(widths) - 1 > 0:
+            if max_leaves is not None and level == len(widths) - 1 > 0 and math.prod(widths) >= max_leaves:
                 width = _wide_enough([len(node) for node in nodes if len(node) > leaf_capacity], width, room)
             splits = _choose_splits(nodes, leaf_capacity, width, room)
             leaves += len(nodes) - sum(len(chosen) for chosen in splits.values())

@@ -41,7 +41,8 @@ def hierarchical_kmeans(
 
     Args:
       embeddings: a row for each document.
-      branching: clusters of every split; or of the splits of each level, the last for all deeper ones.
+      branching: clusters of every split; or of the splits of each level, the last for all deeper ones. See
+        `cluster_hierarchically` for when it is raised.
       leaf_capacity: most documents of a leaf.
       leaf: "number": the last token is the place of the document in its leaf. "share": docids end at the leaf, and one
         stands for all its documents (coarse clusters, as GDR, Yuan et al. 2024, writes them).

@@ -30,8 +30,8 @@ ALGORITHMS = {
     "balanced": _NAMED_BY,
     "agglomerative": (clustering.agglomerative, *_NAMED_BY),
 }
-# Tokens in one level of names: as long as the best clusters are found exactly by scoring all, that is simplest. A tree
-# of as many finds as much (`benchmarks.gdr_sensitivity`, "a tree").
+# Tokens in one level of names: as long as scoring all of them is cheap, that finds the best clusters exactly. What a
+# tree of as many costs: `benchmarks.gdr_sensitivity`, "a tree".
 WIDEST = 1024
 # Vectors nearer than so many rounding errors of a squared length are one point to k-means, which reckons in float32.
 _ROUNDING_ERRORS = 64

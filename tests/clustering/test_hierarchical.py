@@ -136,8 +136,15 @@ def test_a_budget_is_spent_where_nodes_have_fewer_documents_than_branches():
     sizes = [200, 30, 30, 30, 10]  # around far centers: what is above is split into these
     points = np.repeat(100 * np.eye(5, 8), sizes, axis=0) + random.normal(size=(300, 8))
     for budget in (100, 160, 220, 299):
-        tree = cluster_hierarchically(points, branching=[5, 50], leaf_capacity=1, max_leaves=budget)
+        tree = cluster_hierarchically(points, branching=[5, 60], leaf_capacity=1, max_leaves=budget)
         assert len(leaves(tree)) == budget and tree.lengths.max() == 2  # in no more levels than there are widths
+
+
+def test_a_budget_beyond_the_widths_is_spent_level_by_level():
+    points = np.random.default_rng(0).normal(size=(400, 8))
+    tree = cluster_hierarchically(points, branching=[4, 3], leaf_capacity=1, max_leaves=60)
+    assert len(leaves(tree)) == 60 and tree.paths.shape[1] > 2
+    assert [tree.paths[:, level].max() + 1 for level in range(3)] == [4, 3, 3]
 
 
 def test_leaves_are_numbered_in_the_order_of_their_paths():

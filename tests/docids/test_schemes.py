@@ -65,6 +65,16 @@ def test_coarse_clusters_share_their_docid():
     ]
 
 
+def test_positions_of_a_last_level_that_a_budget_widened():
+    points = np.repeat(100 * np.eye(4, 8), [200, 30, 30, 20], axis=0)
+    points += np.random.default_rng(0).normal(size=points.shape)
+    docids = hierarchical_kmeans(points, branching=[4, 60], leaf_capacity=1, leaf="share", clusters=230)
+    assert len(docids) == 230 and len(docids.levels) == 2 and docids.levels[0][1] > 60
+    for (start, size), tokens in zip(docids.levels, docids.tokens.T, strict=True):
+        tokens = tokens[tokens != 0]
+        assert start <= tokens.min() and tokens.max() < start + size
+
+
 def test_a_budget_makes_leaves_that_need_more_numbers_than_planned():
     docids = hierarchical_kmeans(embeddings(), branching=4, leaf_capacity=2, clusters=5)
     assert len(docids) == 120 and docids.levels[0][1] > 4
