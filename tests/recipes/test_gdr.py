@@ -3,14 +3,12 @@
 import dataclasses
 import json
 import pathlib
-import re
 import shutil
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
-import tokenizers
 
 import gr_jax
 from gr_jax import docids as docids_lib
@@ -21,13 +19,9 @@ from gr_jax.models import network_folder
 from gr_jax.recipes import clusters as clusters_lib
 from gr_jax.recipes import document_encoder, documents, gdr_learning, learning, mining, pair_training, results
 from gr_jax.retrievers import GDRRetriever
-from gr_jax.text import HuggingFaceVocabulary
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.shared_answers import share_answers
 from gr_jax.training.token_store import TokenStore
-from tests import small_data
-from tests.models import random_folders
-from tests.recipes import gin_settings
 from tests.recipes.conftest import network
 from tests.recipes.test_dsi import Said
 
@@ -372,59 +366,6 @@ def test_nci_writes_the_clusters_of_gdr_and_a_place_in_them(finished):
         recipes.nci(finished.source, model_dir, clusters=recipes.Clusters(algorithm="kmeans"))
 
 
-def write_tokenizer(folder: pathlib.Path, special: list[str]) -> None:
-    """A token for every word of the small corpus."""
-    text = " ".join(f"{document['title']} {document['text']}" for document in small_data.documents(24))
-    words = [*special, *sorted(set(re.findall(r"\w+", text)))]
-    ids = {word: number for number, word in enumerate(words)}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=special[-1]))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer.save(str(folder / "tokenizer.json"))
-
-
-@pytest.mark.parametrize("recipe", ["gdr", "nci"])
-def test_t5_reads_queries_and_bert_documents(finished, tmp_path, recipe):
-    """As published: two pretrained encoders, a vocabulary for each, the first token's state, NCI's decoder head."""
-    random_folders.write_t5(tmp_path / "t5", "t5_1_1")
-    random_folders.write_bert(tmp_path / "bert")
-    write_tokenizer(tmp_path / "t5", ["<pad>", "</s>", "<unk>"])
-    write_tokenizer(tmp_path / "bert", ["[PAD]", "[CLS]", "[SEP]", "extra", "[UNK]"])
-    told = {
-        "encoders": recipes.Encoders(
-            encoder=str(tmp_path / "bert"), pooling="cls", query_length=24, document_length=32
-        ),
-        "network": recipes.Network(
-            encoder=str(tmp_path / "t5"), width=32, heads=2, mlp_width=16, decoder_layers=1, pawa_layers=1
-        ),
-        "pseudo_queries": recipes.PseudoQueries(kinds={"title": 1}),
-        "clusters": recipes.Clusters(budget=6, branching=3, tokens="position"),
-        "encoder_training": training(steps=0),
-        "say": lambda line: None,
-    }
-    if recipe == "gdr":
-        told |= {"training": training(steps=2), "mined": recipes.Mining(shares={"cluster": 1.0}, kept=4)}
-        told["matching"] = recipes.Matching(start="pretrained", similarity="tanh")
-        told["search"] = recipes.ClusterSearch(beams=6, length_penalty=0.8, most_share=1.0)
-    else:
-        told |= {
-            "training": recipes.Training(steps=2, warmup_steps=0, batch_size=8, dev_queries=0),
-            "start": "pretrained",
-        }
-    searcher = getattr(recipes, recipe)(finished.source, tmp_path / "run", until="index", **told)
-    words = searcher.retriever.vocabulary
-    assert words.fingerprint == HuggingFaceVocabulary(tmp_path / "t5" / "tokenizer.json").fingerprint
-    if recipe == "gdr":
-        its = searcher.retriever.document_encoder.vocabulary
-        assert its.fingerprint == HuggingFaceVocabulary(tmp_path / "bert" / "tokenizer.json").fingerprint
-        (pairs,) = (tmp_path / "shared").glob("pairs-*")
-        queries, texts = (TokenStore.load(pairs / name) for name in ("queries", "documents"))
-        dataset = gr_jax.corpus.read_beir(finished.source)
-        np.testing.assert_array_equal(texts[0]["inputs"], its.encode(dataset.corpus.contents[0])[:32])
-        first = dataset.split_queries("train").texts[0]
-        assert any(row["inputs"].tolist() == list(words.encode(first)) for row in queries)
-    assert searcher.retrieve(["where is the red cat"], 5).doc_index.min() >= 0
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -448,36 +389,3 @@ def test_t5_reads_queries_and_bert_documents(finished, tmp_path, recipe):
 def test_settings_that_contradict_one_another(finished, changes, message):
     with pytest.raises(InputError, match=message):
         recipes.gdr(finished.source, finished.model_dir.with_name("refused"), until="model", **settings(**changes))
-
-
-@pytest.mark.parametrize("name", ["gdr", "nci"])
-def test_the_gin_file_says_what_is_done_where_nobody_says_otherwise(name):
-    recipe, defaults = {
-        "gdr": (recipes.gdr, gin_settings.DEFAULTS),
-        "nci": (recipes.nci, gin_settings.NCI_DEFAULTS),
-    }[name]
-    told = gin_settings.told(f"gin_configs/systems/{name}.gin", recipe=recipe)
-    assert told == gin_settings.comparable(defaults)
-
-
-def test_the_published_settings():
-    """Yuan et al. 2024 and their code; 58,622 training queries."""
-    told = gin_settings.told("gin_configs/recipes/gdr_as_published.gin")
-    training, network, search = told["training"], told["network"], told["search"]
-    assert told["matching"] | {"similarity": "tanh", "temperature": 0.05, "rdrop": 0.15} == told["matching"]
-    assert (training["batch_size"], training["negatives"], training["learning_rate"]) == (64, 10, 2e-4)
-    assert round(training["steps"] * training["batch_size"] / 58_622) == 51
-    assert {name: 2e-4 * factor for name, factor in training["multipliers"].items()} == {
-        "decoder": 1e-4, "decoder_token_embedder": 1e-4, "pawa": 1e-4,
-    }  # fmt: skip
-    assert (network["decoder_layers"], network["pawa_layers"], network["width"]) == (6, 4, 768)
-    assert (search["beams"], search["length_penalty"]) == (100, 0.8) and max(search["betas"]) == 3.0
-    assert told["clusters"]["budget"] == 5000 and told["mined"]["shares"] == {"cluster": 1.0}
-
-
-@pytest.mark.parametrize("name", ["gdr", "gdr_passages", "gdr_as_published", "nci", "quickstart"])
-def test_gin_files_name_what_there_is(name):
-    told = gin_settings.told(f"gin_configs/recipes/{name}.gin", recipe=recipes.nci if name == "nci" else recipes.gdr)
-    assert told["encoders"]["shared"] and told["encoder_training"]["steps"] == {
-        "quickstart": 0, "gdr_as_published": 20000,
-    }.get(name, 300)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Gin files of budgets and ablations, read after a recipe's."""
+"""Gin files: what GDR's and NCI's recipes say, and budgets and ablations, read after a recipe's."""
 
 import contextlib
 import pathlib
@@ -71,3 +71,36 @@ def test_an_ablation_changes_what_it_is_about(file):
     assert {argument for argument in after if after[argument] != before[argument]} == ABLATIONS[file.stem]
     head = file.read_text().split("\n\n", 1)[0]
     assert f"--gin_file={whole} --gin_file=gin_configs/ablations/{file.name} " in head
+
+
+@pytest.mark.parametrize("name", ["gdr", "nci"])
+def test_the_gin_file_says_what_is_done_where_nobody_says_otherwise(name):
+    recipe, defaults = {
+        "gdr": (recipes.gdr, gin_settings.DEFAULTS),
+        "nci": (recipes.nci, gin_settings.NCI_DEFAULTS),
+    }[name]
+    told = gin_settings.told(f"gin_configs/systems/{name}.gin", recipe=recipe)
+    assert told == gin_settings.comparable(defaults)
+
+
+def test_the_published_settings():
+    """Yuan et al. 2024 and their code; 58,622 training queries."""
+    told = gin_settings.told("gin_configs/recipes/gdr_as_published.gin")
+    training, network, search = told["training"], told["network"], told["search"]
+    assert told["matching"] | {"similarity": "tanh", "temperature": 0.05, "rdrop": 0.15} == told["matching"]
+    assert (training["batch_size"], training["negatives"], training["learning_rate"]) == (64, 10, 2e-4)
+    assert round(training["steps"] * training["batch_size"] / 58_622) == 51
+    assert {name: 2e-4 * factor for name, factor in training["multipliers"].items()} == {
+        "decoder": 1e-4, "decoder_token_embedder": 1e-4, "pawa": 1e-4,
+    }  # fmt: skip
+    assert (network["decoder_layers"], network["pawa_layers"], network["width"]) == (6, 4, 768)
+    assert (search["beams"], search["length_penalty"]) == (100, 0.8) and max(search["betas"]) == 3.0
+    assert told["clusters"]["budget"] == 5000 and told["mined"]["shares"] == {"cluster": 1.0}
+
+
+@pytest.mark.parametrize("name", ["gdr", "gdr_passages", "gdr_as_published", "nci", "quickstart"])
+def test_gin_files_name_what_there_is(name):
+    told = gin_settings.told(f"gin_configs/recipes/{name}.gin", recipe=recipes.nci if name == "nci" else recipes.gdr)
+    assert told["encoders"]["shared"] and told["encoder_training"]["steps"] == {
+        "quickstart": 0, "gdr_as_published": 20000,
+    }.get(name, 300)  # fmt: skip
