@@ -5,6 +5,8 @@ from gr_jax.storage.arrays import new_array as new_array
 from gr_jax.storage.atomic import write_bytes as write_bytes
 from gr_jax.storage.atomic import write_json as write_json
 from gr_jax.storage.atomic import write_text as write_text
+from gr_jax.storage.checksums import Checksums as Checksums
+from gr_jax.storage.folder import MANIFEST as MANIFEST
 from gr_jax.storage.folder import Manifest as Manifest
 from gr_jax.storage.folder import is_complete as is_complete
 from gr_jax.storage.folder import read_folder as read_folder

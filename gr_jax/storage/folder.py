@@ -13,11 +13,12 @@ import json
 import os
 import pathlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gr_jax.errors import InputError
 from gr_jax.storage import beside
 from gr_jax.storage.atomic import explain_full_disk, explain_names, render_json
+from gr_jax.storage.checksums import sha256
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -83,13 +84,20 @@ def write_folder(
         beside.replace_folder(new, path)
 
 
-def read_folder(path: str | os.PathLike, kind: str | None = None, *, verify: bool = True) -> Manifest:
+def read_folder(
+    path: str | os.PathLike,
+    kind: str | None = None,
+    *,
+    verify: bool = True,
+    checksum: Callable[[str | os.PathLike], str] = sha256,
+) -> Manifest:
     """Reads and checks a folder's manifest.
 
     Args:
       path: the folder.
       kind: what it must hold; None accepts any kind.
       verify: recompute every checksum. Costs one read of the folder.
+      checksum: of a file, as `Checksums` remembers it.
 
     Raises:
       InputError: the folder is not there, was written by something else, is of another kind or schema, or a file of
@@ -101,7 +109,7 @@ def read_folder(path: str | os.PathLike, kind: str | None = None, *, verify: boo
     while True:
         data = _read_manifest(path, kind)
         try:
-            return _check(path, data, kind, verify)
+            return _check(path, data, kind, checksum if verify else None)
         except InputError:
             # Another process may have put a new artefact in this place between the reading of two files.
             if _read_manifest(path, kind) == data:
@@ -131,7 +139,9 @@ def _read_manifest(path: pathlib.Path, kind: str | None) -> bytes:
         raise InputError(f"cannot be read: {error}", "Name a folder that can be read.", file=path) from error
 
 
-def _check(path: pathlib.Path, data: bytes, kind: str | None, verify: bool) -> Manifest:
+def _check(
+    path: pathlib.Path, data: bytes, kind: str | None, checksum: Callable[[str | os.PathLike], str] | None
+) -> Manifest:
     """Checks the folder against its manifest `data`, from the cheapest check to the dearest."""
     manifest = _parse(path / MANIFEST, data)
     if kind is not None and manifest.kind != kind:
@@ -153,7 +163,7 @@ def _check(path: pathlib.Path, data: bytes, kind: str | None, verify: bool) -> M
                     "Copy the artefact again whole, or make it again.",
                     file=file,
                 )
-            if verify and _sha256(file) != entry["sha256"]:
+            if checksum is not None and checksum(file) != entry["sha256"]:
                 raise InputError(
                     "altered: its checksum is not the manifest's",
                     "Copy the artefact again whole, or make it again.",
@@ -261,9 +271,5 @@ def _list_files(folder: pathlib.Path) -> list[str]:
 
 
 def _describe(path: pathlib.Path) -> dict:
-    return {"sha256": _sha256(path), "bytes": path.stat().st_size}
+    return {"sha256": sha256(path), "bytes": path.stat().st_size}
 
-
-def _sha256(path: pathlib.Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

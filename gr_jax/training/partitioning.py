@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import gin
 import jax
 import numpy as np
 from flax.linen import partitioning as flax_partitioning
@@ -50,7 +49,6 @@ _AXES_BY_PATH: tuple[tuple[str, Axes], ...] = (
 )
 
 
-@gin.configurable(module="gr_jax.training")
 def make_mesh(data: int = 0, model: int = 1, *, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """A mesh with axes ("data", "model").
 
@@ -73,6 +71,12 @@ def make_mesh(data: int = 0, model: int = 1, *, devices: Sequence[jax.Device] | 
     return Mesh(
         np.array(found[: data * model]).reshape(data, model), ("data", "model"), axis_types=(AxisType.Auto,) * 2
     )
+
+
+def all_devices() -> Mesh | None:
+    """A mesh that splits batches over all devices of this host; None where there is one."""
+    count = len(jax.local_devices())
+    return make_mesh(count, devices=jax.local_devices()) if count > 1 else None
 
 
 def logical_axes(shapes: Mapping[str, tuple[int, ...]], params_axes: Mapping[str, Any] | None) -> dict[str, Axes]:

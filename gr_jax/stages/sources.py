@@ -1,4 +1,4 @@
-"""Where a recipe's dataset comes from. A source knows what identifies its content before it reads it."""
+"""Where a system's dataset comes from. A source knows what identifies its content before it reads it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gr_jax.errors import InputError
 class Source(Protocol):
     """A dataset that is not read yet."""
 
-    def as_config(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """What identifies the content: equal values mean an equal dataset."""
         ...
 
@@ -31,7 +31,7 @@ class Source(Protocol):
         ...
 
 
-@gin.configurable(module="gr_jax.recipes")
+@gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
 class BeirFolder:
     """A folder in BEIR layout: `corpus.jsonl[.gz]`, and where there are any, `queries.jsonl[.gz]` and `qrels/*.tsv`.
@@ -46,7 +46,7 @@ class BeirFolder:
     subset: str = ""
     transform: str = "none"
 
-    def as_config(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Hashes the files' bytes: one pass over the disk, and no mistaking an edited folder for the old one."""
         root = pathlib.Path(self.folder)
         files = sorted(p for pattern in ("corpus.jsonl*", "queries.jsonl*", "qrels/*") for p in root.glob(pattern))
@@ -72,7 +72,7 @@ class BeirFolder:
         return dataclasses.replace(dataset, transform=self.transform)
 
 
-@gin.configurable(module="gr_jax.recipes")
+@gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
 class PythonDocs:
     """The documentation of installed Python packages.
@@ -83,7 +83,7 @@ class PythonDocs:
 
     packages: Sequence[str] | None = None
 
-    def as_config(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         packages = DEFAULT_PACKAGES if self.packages is None else tuple(self.packages)
         versions = {name: _version(name) for name in packages}
         return {"python_docs": versions, "python": platform.python_version()}

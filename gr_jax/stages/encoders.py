@@ -6,17 +6,63 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import gin
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from gr_jax import models
 from gr_jax.errors import InputError
-from gr_jax.recipes import documents
-from gr_jax.recipes.dense_settings import Encoders
 from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.stages import pretrained as pretrained_lib
+from gr_jax.stages import vocabulary as vocabularies
+from gr_jax.stages.settings import Settings, check_heads, setting
 from gr_jax.text import Vocabulary
-from gr_jax.training.partitioning import make_mesh
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class Encoders(Settings):
+    """The encoders of queries and documents.
+
+    Attributes:
+      encoder: "minilm" (pretrained), "t5" (from scratch, of the sizes below), or a Hugging Face folder of T5 or BERT.
+      vocabulary: "pretrained" (the encoder's own), "sentencepiece" (trained on the corpus) or "byte".
+      vocabulary_size: of a trained vocabulary.
+      shared: one tower reads queries and documents; else two that start from the same parameters.
+      pooling: of token states: "mean", "cls" or "pooler".
+      projection: width that vectors are projected to by two layers; None leaves them as they are pooled.
+      similarity: "cosine", "dot" or "tanh".
+      temperature: similarities are divided by it in the loss.
+      query_length, document_length: tokens read of each.
+      query_prefix, document_prefix: words put before each.
+      dropout: rate.
+      width, layers, heads, mlp_width: sizes of an encoder from scratch.
+      pretrained_layers: of a pretrained BERT only so many are used, the first ones; 0 leaves its input embeddings.
+        None: all.
+    """
+
+    encoder: str = setting("minilm", identity=pretrained_lib.identity)
+    vocabulary: str = setting("pretrained", choices=vocabularies.KINDS)
+    vocabulary_size: int = setting(8000, at_least=1)
+    shared: bool = True
+    pooling: str = setting("mean", choices=("mean", "cls", "pooler"))
+    projection: int | None = setting(None, at_least=1)
+    similarity: str = setting("cosine", choices=("cosine", "dot", "tanh"))
+    temperature: float = setting(0.05, above=0)
+    query_length: int = setting(48, at_least=3)
+    document_length: int = setting(128, at_least=3)
+    query_prefix: str = ""
+    document_prefix: str = ""
+    dropout: float = setting(0.1, at_least=0, below=1)
+    width: int = setting(384, at_least=1)
+    layers: int = setting(2, at_least=1)
+    heads: int = setting(6, at_least=1)
+    mlp_width: int = setting(1024, at_least=1)
+    pretrained_layers: int | None = setting(None, at_least=0, neutral=None)
+
+    def check(self) -> None:
+        check_heads("Encoders", self.width, self.heads)
 
 
 def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEncoderConfig, dict | None]:
@@ -36,7 +82,7 @@ def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEn
     else:
         from gr_jax.interop import huggingface
 
-        folder = documents.pretrained_folder(settings.encoder)
+        folder = pretrained_lib.pretrained_folder(settings.encoder)
         load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
         stack, pretrained = load(folder, dropout_rate=settings.dropout)
         if settings.pooling == "pooler" and isinstance(stack, models.BertConfig):
@@ -48,7 +94,7 @@ def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEn
         encoder=stack,
         shared=settings.shared,
         pooling=settings.pooling,
-        projection=settings.projection or None,
+        projection=settings.projection,
         similarity=settings.similarity,
         temperature=settings.temperature,
     )
@@ -98,12 +144,6 @@ def learning_rate_multipliers(config: models.BiEncoderConfig, pretrained: Mappin
     frozen += [f"encoder/layers_{layer}" for layer in range(config.encoder.num_encoder_layers // 2)]
     factors = {f"[^/]+/{name}": DEFAULT_MULTIPLIERS["pretrained lower half"] for name in frozen}
     return factors if config.projection is None else factors | {"[^/]+/projection": DEFAULT_MULTIPLIERS["projection"]}
-
-
-def all_devices() -> Mesh | None:
-    """A mesh that splits batches of texts over all devices of this host; None where there is one."""
-    count = len(jax.local_devices())
-    return make_mesh(count, devices=jax.local_devices()) if count > 1 else None
 
 
 def text_encoder(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -13,80 +12,47 @@ from gr_jax import text
 from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
-from gr_jax.recipes import documents
-from gr_jax.recipes.settings import Training, Vectors
-from gr_jax.recipes.stages import Stage, Workplace
+from gr_jax.stages.docids import load_docids, load_docids_of_vectors
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.pseudo_queries import load_pseudo_queries
+from gr_jax.stages.vectors import passages
+from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.training.features import Pair, PairFeatures
 from gr_jax.training.token_store import write_token_store
 
 _WORD = re.compile(r"\w+")
 
 
-class Reads(Protocol):
-    """Settings of whatever reads text: what its encoder is, and which vocabulary that has; see `Network`."""
+@stage(shared=True)
+def examples(
+    place: Place,
+    corpus: pathlib.Path,
+    docids: pathlib.Path,
+    pseudo_queries: pathlib.Path,
+    vocabulary: pathlib.Path,
+    *,
+    sentences: int,
+    max_input_length: int,
+    document_words: int,
+) -> None:
+    """Token rows of queries, documents and pseudo-queries with the docids they should lead to.
 
-    @property
-    def encoder(self) -> str: ...
-    @property
-    def vocabulary(self) -> str: ...
-    @property
-    def vocabulary_size(self) -> int: ...
-
-
-def vocabulary_stage(corpus: Stage, network: Reads) -> Stage:
-    """The vocabulary of what is read: the pretrained encoder's, bytes, or pieces trained on the documents."""
-    settings: dict = {"vocabulary": network.vocabulary}
-    if network.vocabulary == "pretrained":
-        settings |= documents.encoder_config(network.encoder)
-    if network.vocabulary == "sentencepiece":
-        settings["size"] = network.vocabulary_size
-
-    def make(place: Workplace) -> None:
-        dataset = documents.load_dataset(place.inputs["corpus"])
-        if network.vocabulary == "byte":
-            vocabulary: text.Vocabulary = text.ByteVocabulary()
-        elif network.vocabulary == "sentencepiece":
-            vocabulary = text.SentencePieceVocabulary.train(dataset.document_texts(), network.vocabulary_size)
-        else:
-            vocabulary = text.HuggingFaceVocabulary(documents.pretrained_folder(network.encoder) / "tokenizer.json")
-        vocabulary.save(place.folder / "vocabulary")
-        place.meta.update({"size": vocabulary.size})
-
-    return Stage("vocabulary", settings, (corpus,), make, shared=True)
-
-
-def load_vocabulary(folder: pathlib.Path) -> text.Vocabulary:
-    """The vocabulary of a finished vocabulary stage."""
-    return text.load_vocabulary(folder / "vocabulary")
-
-
-def examples_stage(
-    corpus: Stage,
-    embedded: Stage,
-    docids: Stage,
-    made_queries: Stage,
-    vocabulary: Stage,
-    vectors: Vectors,
-    training: Training,
-) -> Stage:
-    """Token rows of queries, documents and pseudo-queries with the docids they should lead to."""
-
-    def make(place: Workplace) -> None:
-        dataset = documents.load_dataset(place.inputs["corpus"])
-        ids = documents.load_docids(place.inputs["docids"])
-        made = MadeQueries.load(place.inputs["pseudo_queries"] / "pseudo_queries")
-        features = PairFeatures(
-            load_vocabulary(place.inputs[vocabulary.name]), training.max_input_length, eos_id=ids.eos_id
-        )
-        named = documents.load_docids_of_vectors(place.inputs["docids"])
-        parts = documents.passages(dataset, vectors) if len(named) > len(dataset.corpus) else None
-        pairs = example_pairs(dataset, Names(ids, named, parts), made, training.document_words)
-        store = write_token_store(place.folder / "tokens", pairs, features)
-        place.meta.update({"examples": store.counts()})
-
-    settings = {"max_input_length": training.max_input_length, "document_words": training.document_words}
-    inputs = (corpus, embedded, docids, made_queries, vocabulary)
-    return Stage("examples", settings, inputs, make, shared=True)
+    Args:
+      vocabulary: of what is read.
+      sentences: of a document that have a docid besides the document; see `vectors.passages`.
+      max_input_length: tokens of a row that are read.
+      document_words: words of a document that an indexing example reads.
+    """
+    dataset = load_dataset(corpus)
+    ids = load_docids(docids)
+    made = load_pseudo_queries(pseudo_queries)
+    features = PairFeatures(load_vocabulary(vocabulary), max_input_length, eos_id=ids.eos_id)
+    named = load_docids_of_vectors(docids)
+    parts = passages(dataset, sentences) if len(named) > len(dataset.corpus) else None
+    pairs = example_pairs(dataset, Names(ids, named, parts), made, document_words)
+    store = write_token_store(place.folder / "tokens", pairs, features)
+    place.notes["examples"] = store.counts()
 
 
 def example_pairs(dataset: Dataset, names: Names, made: MadeQueries, document_words: int) -> Iterator[Pair]:

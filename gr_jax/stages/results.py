@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,10 +11,16 @@ import numpy as np
 from gr_jax import corpus as corpus_lib
 from gr_jax import evaluation, retrievers, storage
 from gr_jax.docids import Docids
-from gr_jax.recipes import documents, mining
-from gr_jax.recipes.stages import Stage, Workplace
-from gr_jax.retrievers import index
+from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.generative import GenerativeRetriever
+from gr_jax.stages.bm25 import load_bm25
+from gr_jax.stages.docids import load_docids
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+from gr_jax.training.metric_writers import read_metrics
+
+BM25 = "BM25"
+NO_NORMALIZER = "none: scores are compared within one ranking"
 
 MEASURES = ("Success@1", "Success@10", "R@100", "RR@10", "nDCG@10")
 DEPTH = 100
@@ -26,55 +33,64 @@ def judged_splits(dataset: corpus_lib.Dataset) -> list[str]:
     return held_out or [split for split in dataset.qrels if split == "dev" and len(dataset.qrels[split])]
 
 
-def results_stage(
-    name: str,
-    corpus: Stage,
-    docids: Stage,
-    model: Stage,
-    built: Stage,
-    bm25: Stage | None = None,
+@stage()
+def generative_results(
+    place: Place,
+    corpus: pathlib.Path,
+    bm25: pathlib.Path,
+    docids: pathlib.Path,
+    model: pathlib.Path,
+    index: pathlib.Path,
     *,
-    provenance: dict[str, Any],
-) -> Stage:
-    """Runs, measures and the report of one system.
+    name: str,
+    provenance: Mapping[str, Any],
+) -> None:
+    """Runs, measures and the report of a system that writes docids, with BM25 beside it.
 
     Args:
       name: of the system, in tables.
-      built: the index stage.
-      bm25: its stage, where BM25 is not as it is by default.
       provenance: settings that reports must say: "pseudo_queries", "normalizer", "seeds".
     """
+    dataset = load_dataset(corpus)
+    searcher = indexes.load(index)
+    ids = load_docids(docids)
+    splits = judged_splits(dataset)
+    report = start_report(
+        name,
+        dataset,
+        {"duplicate_rule": _duplicate_rule(ids), "constraint": "trie over all docids", **provenance},
+    )
+    judge(place, report, dataset, {BM25: load_bm25(bm25, dataset), name: searcher.retriever})
+    add_training(report, name, model)
+    if splits:
+        _look_inside(report, name, dataset, splits[-1], searcher, ids)
+    finish(place, report, dataset)
 
-    def make(place: Workplace) -> None:
-        dataset = documents.load_dataset(place.inputs["corpus"])
-        searcher = index.load(place.inputs["index"])
-        if bm25 is None:
-            baseline = retrievers.BM25(dataset.corpus, transform=dataset.transform)
-        else:
-            baseline = mining.load_bm25(place.inputs[bm25.name], dataset)
-        splits = judged_splits(dataset)
-        about = evaluation.Provenance(
-            corpus={"name": dataset.name, **dataset.fingerprint},
-            split=splits,
-            duplicate_rule=_duplicate_rule(documents.load_docids(place.inputs["docids"])),
-            constraint="trie over all docids",
+
+def start_report(name: str, dataset: corpus_lib.Dataset, provenance: Mapping[str, Any]) -> evaluation.Report:
+    """A report of a system and its baseline; where `provenance` says nothing else, of one that generates nothing."""
+    about = evaluation.Provenance(
+        corpus={"name": dataset.name, **dataset.fingerprint},
+        split=judged_splits(dataset),
+        **{
+            "duplicate_rule": "documents as they are given",
+            "constraint": "none: nothing is generated",
+            "normalizer": NO_NORMALIZER,
             **provenance,
-        )
-        report = evaluation.Report(f"{name} on {dataset.name}", about, baseline="BM25")
-        judge(place, report, dataset, {"BM25": baseline, name: searcher.retriever})
-        curves = place.inputs["model"] / "metrics.jsonl"
-        if curves.stat().st_size:  # an untrained network, or a few steps, leave nothing to draw
-            report.add_training(name, curves)
-        if splits:
-            _look_inside(report, name, dataset, splits[-1], searcher, documents.load_docids(place.inputs["docids"]))
-        finish(place, report, dataset)
+        },
+    )
+    return evaluation.Report(f"{name} on {dataset.name}", about, baseline=BM25)
 
-    settings = {"name": name, "measures": list(MEASURES), "depth": DEPTH, "provenance": provenance}
-    return Stage("results", settings, (corpus, docids, model, built, *([] if bm25 is None else [bm25])), make)
+
+def add_training(report: evaluation.Report, name: str, model: pathlib.Path) -> None:
+    """Adds the curves of a training, where there was one that left something to draw."""
+    curves = model / "metrics.jsonl"
+    if any(record.keys() - {"step"} for record in read_metrics(curves)):
+        report.add_training(name, curves)
 
 
 def judge(
-    place: Workplace,
+    place: Place,
     report: evaluation.Report,
     dataset: corpus_lib.Dataset,
     systems: Mapping[str, retrievers.Retriever],
@@ -97,7 +113,7 @@ def judge(
     return values
 
 
-def finish(place: Workplace, report: evaluation.Report, dataset: corpus_lib.Dataset) -> None:
+def finish(place: Place, report: evaluation.Report, dataset: corpus_lib.Dataset) -> None:
     """Writes the report and what its commands need, and prints its table."""
     report.save(place.folder)
     dataset.queries.save(place.folder / "queries.jsonl")

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import gin
 import jax
 import numpy as np
 
@@ -14,12 +15,53 @@ from gr_jax import models
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models.docid_tables import initialise_docid_tables
-from gr_jax.recipes import documents
-from gr_jax.recipes.settings import Network
 from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.stages import pretrained as pretrained_lib
+from gr_jax.stages import vocabulary as vocabularies
+from gr_jax.stages.settings import Settings, check_heads, setting
 
 # Docid vocabularies are padded to this, so that output tables split evenly over the devices of a mesh.
 VOCABULARY_MULTIPLE = 8
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class Network(Settings):
+    """The encoder-decoder.
+
+    Attributes:
+      encoder: "minilm" (pretrained), "t5" (from scratch, of the sizes below), or a Hugging Face folder of T5 or BERT.
+      vocabulary: "pretrained" (the encoder's own), "sentencepiece" (trained on the corpus) or "byte".
+      vocabulary_size: of a trained vocabulary.
+      width: of the decoder, and of a T5 encoder from scratch. A pretrained encoder sets its own.
+      encoder_layers, decoder_layers, heads, mlp_width: sizes; `encoder_layers` counts only for "t5".
+      dropout: rate.
+      query_residual: add the pooled encoding of the query to every decoder feature.
+      outputs: docid embeddings and outputs start "random", or from the "centroid" of the documents under each token.
+      temperature: of the initialised outputs: logit = cosine / temperature.
+      cluster_temperature: the same for tokens that end no docid; higher, so that clusters steer and documents decide.
+        Codes of residual quantisation all start with `temperature`: a document is the sum of its codes.
+      pawa_layers: of the transformer by which NCI's head changes the output table for every prefix; None has no such
+        head.
+    """
+
+    encoder: str = setting("minilm", identity=pretrained_lib.identity)
+    vocabulary: str = setting("pretrained", choices=vocabularies.KINDS)
+    vocabulary_size: int = setting(8000, at_least=1)
+    width: int = setting(384, at_least=1)
+    encoder_layers: int = setting(2, at_least=1)
+    decoder_layers: int = setting(2, at_least=1)
+    heads: int = setting(6, at_least=1)
+    mlp_width: int = setting(1024, at_least=1)
+    dropout: float = setting(0.1, at_least=0, below=1)
+    query_residual: bool = True
+    outputs: str = setting("centroid", choices=("random", "centroid"))
+    temperature: float = setting(0.05, above=0)
+    cluster_temperature: float = setting(1.0, above=0)
+    pawa_layers: int | None = setting(None, at_least=1, neutral=None)
+
+    def check(self) -> None:
+        check_heads("Network", self.width, self.heads)
 
 
 # A stack that reads text, and its parameters.
@@ -64,7 +106,7 @@ def make_network(
     else:
         from gr_jax.interop import huggingface
 
-        folder = documents.pretrained_folder(network.encoder)
+        folder = pretrained_lib.pretrained_folder(network.encoder)
         load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
         encoder, pretrained = load(folder, dropout_rate=network.dropout)
     module = models.EncoderDecoder(
@@ -72,17 +114,10 @@ def make_network(
         decoder_config=decoder,
         share_embeddings=False,
         query_residual=network.query_residual,
-        pawa_layers=network.pawa_layers,
+        pawa_layers=network.pawa_layers or 0,
         query_pooling=query_pooling,
     )
     return module, pretrained
-
-
-def network_config(network: Network, query_pooling: str) -> dict[str, Any]:
-    """What stages that make a network depend on: its settings, and what identifies its encoder. The mean of the query's
-    states is not named, as before there was a choice."""
-    config = network.as_config() | documents.encoder_config(network.encoder)
-    return config | ({"query_pooling": query_pooling} if network.query_residual and query_pooling != "mean" else {})
 
 
 def query_tower(encoder: DenseEncoder, dropout: float) -> Pretrained:
@@ -155,15 +190,8 @@ DEFAULT_MULTIPLIERS = {
     "pretrained encoder": {"encoder": 0.05},
     "outputs from centroids": {"decoder/logits_dense": 0.1, "decoder_token_embedder": 0.01, "decoder": 0.01},
     "random outputs": {"decoder/logits_dense": 50.0},
+    "decoder head": {"pawa": 0.01},  # as slow as the decoder that it stands on
 }
-
-
-PAWA_MULTIPLIERS = {"pawa": 0.01}  # as slow as the decoder that it stands on
-
-
-def multipliers_config(network: Network) -> dict[str, Any]:
-    """What of the defaults a network's training depends on: another default is another training."""
-    return DEFAULT_MULTIPLIERS | ({"decoder head": PAWA_MULTIPLIERS} if network.pawa_layers else {})
 
 
 def learning_rate_multipliers(
@@ -186,7 +214,7 @@ def learning_rate_multipliers(
     if network.outputs == "centroid":
         factors |= DEFAULT_MULTIPLIERS["outputs from centroids"]
         if network.pawa_layers:
-            factors |= PAWA_MULTIPLIERS
+            factors |= DEFAULT_MULTIPLIERS["decoder head"]
     elif pretrained is not None:
         factors |= DEFAULT_MULTIPLIERS["random outputs"]
     return factors

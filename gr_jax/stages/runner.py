@@ -1,0 +1,198 @@
+"""Makes what is missing or stale, and nothing else.
+
+A stage is identified by content, its key, which stands in its folder's manifest. A folder whose manifest carries the
+wanted key, and whose files have the checksums that it says, is used as it is. Any other is said to be stale, with the
+settings that changed, and is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.stages.graph import Place, Stage
+
+_STARTS, _CHECKSUMS, _LOCKS = "starts.json", "checksums.json", ".locks"
+
+
+class Runner:
+    """Runs stages under one MODEL_DIR.
+
+    Args:
+      model_dir: folder of this run.
+      shared_dir: folder of the stages that runs share; by default `shared` beside `model_dir`.
+      config: the full resolved configuration, written into every manifest.
+      say: receives one line per event.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike,
+        *,
+        shared_dir: str | os.PathLike | None = None,
+        config: str = "",
+        say: Callable[[str], None] = print,
+    ):
+        self.model_dir = pathlib.Path(model_dir)
+        self.shared_dir = self.model_dir.parent / "shared" if shared_dir is None else pathlib.Path(shared_dir)
+        self.config, self.say = config, say
+        self._checksums: storage.Checksums | None = None
+
+    def folder(self, stage: Stage) -> pathlib.Path:
+        """Where the stage's artefact lives."""
+        return self.shared_dir / f"{stage.kind}-{stage.key}" if stage.shared else self.model_dir / stage.name
+
+    def run(self, stages: Sequence[Stage], *, corpus: str = "") -> None:
+        """Makes what is missing or stale, in order.
+
+        Args:
+          stages: in an order in which every stage comes after its inputs; see `graph.in_order`.
+          corpus: the corpus' fingerprint, for the manifests.
+
+        Raises:
+          InputError: a folder that a stage would replace was not written by this library.
+        """
+        for stage in stages:  # before anything is made: training takes hours, and the refusal would come after it
+            storage.refuse_to_replace_others(self.folder(stage))
+        for stage in stages:
+            if self._finished(stage):
+                self.say(f"✓ {stage.name}: already made, {self.folder(stage)}")
+                continue
+            with self._maker(stage) as makes:
+                if makes:
+                    self._make(stage, corpus)
+        self._remember()
+
+    def say_what_is_stale(self, stages: Sequence[Stage]) -> None:
+        """Says which of these stages, which are not to be made now, have a folder of an earlier run."""
+        for stage in stages:
+            if self.folder(stage).exists() and not self._finished(stage):
+                self.say(f"! {stage.name}: {self.folder(stage)} is of an earlier run. It stays until its stage is run.")
+        self._remember()
+
+    def _finished(self, stage: Stage) -> bool:
+        """Whether its folder is there, of this very key, and every checksum holds: the stages after it rely on that."""
+        if self._checksums is None:
+            self._checksums = storage.Checksums(self.model_dir / "work" / _CHECKSUMS)
+        try:
+            manifest = storage.read_folder(self.folder(stage), stage.kind, checksum=self._checksums)
+        except InputError:
+            return False
+        return manifest.made_from == stage.key
+
+    def _remember(self) -> None:
+        if self._checksums is not None and (self.model_dir / "work").is_dir():
+            self._checksums.save()
+
+    @contextlib.contextmanager
+    def _maker(self, stage: Stage) -> Iterator[bool]:
+        """Who makes a stage: whoever comes first. Others wait, and find it made. The system lets go of the lock of a
+        process that dies."""
+        root = self.shared_dir if stage.shared else self.model_dir
+        lock = root / _LOCKS / f"{stage.name}-{stage.key}"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with open(lock, "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.say(f"… {stage.name}: another process is making it")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield not self._finished(stage)
+
+    def _make(self, stage: Stage, corpus: str) -> None:
+        self._explain(stage)
+        folder, started, core_started = self.folder(stage), time.monotonic(), time.process_time()
+        work = self.model_dir / "work" / f"{stage.name}-{stage.key}"
+        in_one_go, notes = not work.exists(), dict[str, Any]()
+        before = _seconds_of_earlier_starts(work)
+        with storage.write_folder(
+            folder, stage.kind, corpus=corpus, made_from=stage.key, meta=notes, gin=self.config
+        ) as new:
+            stage.function.function(Place(new, work, notes), **self._inputs(stage), **stage.settings)
+            seconds = before + time.monotonic() - started  # of all starts together
+            notes["seconds"] = seconds
+            if in_one_go:  # of all cores together: what it took however busy the machine was
+                notes["core_seconds"] = time.process_time() - core_started
+            notes |= {"config": stage.config, "version": stage.version, "inputs": _names(stage)}
+        if stage.shared or not stage.function.trains:  # kept against interruptions; a model's checkpoints stay
+            shutil.rmtree(work, ignore_errors=True)
+        self.say(f"✓ {stage.name}: {seconds:.0f}s, {folder}")
+
+    def _inputs(self, stage: Stage) -> dict[str, Any]:
+        """parameter → the folder, or the folders, of what is bound to it."""
+        return {
+            name: self.folder(value) if isinstance(value, Stage) else [self.folder(one) for one in value]
+            for name, value in stage.inputs.items()
+        }
+
+    def _explain(self, stage: Stage) -> None:
+        """Says why a folder that is there is not used."""
+        folder = self.folder(stage)
+        if not folder.exists() or not any(folder.iterdir()):
+            return
+        try:
+            old = storage.read_folder(folder, stage.kind)
+        except InputError as error:
+            self.say(f"! {stage.name}: {error} It is made again.")
+            return
+        changes = list(dict.fromkeys(self._changes(stage, old)))
+        self.say(f"! {stage.name}: {'; '.join(changes) or 'made by another version'}. It is made again.")
+
+    def _changes(self, stage: Stage, old: storage.Manifest, prefix: str = "") -> list[str]:
+        """The settings that differ from those that an earlier folder was made with, its inputs' included."""
+        changes = changed_settings(old.meta.get("config", {}), stage.config, prefix)
+        if old.meta.get("version", stage.version) != stage.version:
+            changes.append(f"{prefix}version: {old.meta['version']} → {stage.version}")
+        known = old.meta.get("inputs", {})
+        for upstream in stage.upstream():
+            its = known.get(upstream.name)
+            if its == upstream.key:
+                continue
+            # Of stages that runs share the earlier folder is usually still there, and says what was different.
+            before = self.shared_dir / f"{upstream.kind}-{its}"
+            try:
+                deeper = self._changes(upstream, storage.read_folder(before, verify=False), f"{upstream.name}.")
+            except InputError:
+                deeper = []
+            changes += deeper or [f"{upstream.name} was made anew"]
+        return changes
+
+
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The settings that differ, as "a.b: 1 → 2", in sorted order."""
+    changes = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            changes += changed_settings(before, after, f"{prefix}{name}.")
+        elif json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True):
+            changes.append(f"{prefix}{name}: {before!r} → {after!r}")
+    return changes
+
+
+def _names(stage: Stage) -> dict[str, str]:
+    """name → key of what a stage read."""
+    return {one.name: one.key for one in stage.upstream()}
+
+
+def _seconds_of_earlier_starts(work: pathlib.Path) -> float:
+    """How long the starts before this one worked, up to their last sign of life under `work`; notes this start.
+
+    A training budget is what all starts used together, however often the process was killed in between.
+    """
+    file, now = work / _STARTS, time.time()
+    starts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    if starts:
+        signs = (path.stat().st_mtime for path in work.rglob("*") if path != file)
+        starts[-1]["end"] = max(starts[-1]["start"], *(sign for sign in signs if sign < now), 0.0)
+    storage.write_json(file, [*starts, {"start": now}])
+    return sum(start["end"] - start["start"] for start in starts)

@@ -1,0 +1,218 @@
+"""The one place that trains: what all trainings can be told, how they look at dev, and what they leave behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from gr_jax import corpus as corpus_lib
+from gr_jax import evaluation, retrievers
+from gr_jax.errors import InputError, InputWarning
+from gr_jax.retrievers import Retriever
+from gr_jax.stages.graph import Place
+from gr_jax.stages.settings import Settings, setting
+from gr_jax.training.loop import EarlyStopping, TrainResult, train
+from gr_jax.training.optimizers import Optimizer, Schedule, adafactor, adamw
+from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.train_state import Model
+
+# What training measures on dev: splits and measures.
+DEV_SPLITS = ("dev", "dev_unseen", "dev_mean")
+DEV_MEASURES = ("Success@1", "Success@10", "RR@10")
+CURVES = "metrics.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimization(Settings):
+    """What every training can be told.
+
+    Attributes:
+      steps: updates.
+      batch_size: examples of an update.
+      optimizer: "adamw" or "adafactor".
+      learning_rate, warmup_steps, schedule, weight_decay, clip: of the optimiser; it warms up for half of the steps at
+        most.
+      multipliers: regular expression on a parameter's path → factor on the learning rate; 0 freezes. None: what is
+        pretrained moves a little and its lower half not at all, what is new moves faster.
+      evaluate_every: steps between retrievals on dev; None looks at the end only.
+      dev_queries: how many of the dev queries they use; None does without.
+      keep_best: the measure that chooses the parameters to keep; None keeps the last.
+      patience: evaluations without improvement after which training stops; None never stops.
+      checkpoint_every: steps between checkpoints; None writes one at the end.
+      mesh: (data, model) devices; (0, 1) puts every device on data.
+      seed: of initialisation, shuffling and dropout.
+    """
+
+    steps: int = setting(1000, at_least=1)
+    batch_size: int = setting(32, at_least=1)
+    optimizer: str = setting("adamw", choices=("adamw", "adafactor"))
+    learning_rate: float = setting(1e-3, above=0)
+    warmup_steps: int = setting(50, at_least=0)
+    schedule: str = setting("linear", choices=("constant", "linear", "rsqrt"))
+    weight_decay: float = setting(0.0, at_least=0)
+    clip: float = setting(1.0, above=0)
+    multipliers: Mapping[str, float] | None = setting(None, at_least=0)
+    evaluate_every: int | None = setting(100, at_least=1)
+    dev_queries: int | None = setting(400, at_least=1)
+    keep_best: str | None = "dev/RR@10"
+    patience: int | None = setting(None, at_least=1)
+    checkpoint_every: int | None = setting(200, at_least=1)
+    mesh: tuple[int, int] = setting((0, 1), at_least=0)
+    seed: int = setting(0, at_least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is trained.
+
+    Attributes:
+      model: has the loss.
+      batches: of examples.
+      params: to begin with.
+      multipliers: of learning rates, unless the settings have some.
+      evaluate: looks at dev: (parameters, step) → measure → value; None keeps the last parameters.
+      lower_is_better: whether of what `Optimization.keep_best` names the lowest value is the best.
+    """
+
+    model: Model
+    batches: Iterable[Mapping[str, np.ndarray]]
+    params: Any
+    multipliers: Mapping[str, float]
+    evaluate: Callable[[Any, int], Mapping[str, float]] | None = None
+    lower_is_better: bool = False
+
+
+def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
+    """Trains a task; interrupted, it goes on from its latest checkpoint with the same result.
+
+    Args:
+      place: of the stage; what training was like goes into its notes, its curves into its folder.
+      task, settings: what and how.
+    """
+    keep = settings.keep_best if task.evaluate is not None else None
+    result = train(
+        task.model,
+        task.batches,
+        steps=settings.steps,
+        optimizer=make_optimizer(settings, task.multipliers if settings.multipliers is None else settings.multipliers),
+        model_dir=place.work,
+        mesh=None if tuple(settings.mesh) == (0, 1) else make_mesh(*settings.mesh),
+        seed=settings.seed,
+        microbatches=getattr(settings, "microbatches", 1),
+        initial_params=task.params,
+        evaluate=task.evaluate,
+        eval_every=(settings.evaluate_every or 0) if task.evaluate is not None else 0,
+        evaluate_first=bool(keep) and not task.lower_is_better,
+        early_stopping=None
+        if not keep
+        else EarlyStopping(keep, settings.patience or 0, mode="min" if task.lower_is_better else "max"),
+        checkpoint_every=settings.checkpoint_every or 0,
+        progress=True,
+    )
+    dev = [record for record in result.history if record["step"] == result.step]
+    place.notes.update({"step": result.step, "last_step": result.last_step, "dev": dev})
+    return result
+
+
+def keep_curves(place: Place) -> None:
+    """Puts the curves of what trained, or an empty file, into the stage's folder."""
+    curves = place.work / CURVES
+    if curves.exists():
+        shutil.copy(curves, place.folder / CURVES)
+    else:
+        (place.folder / CURVES).write_text("")
+
+
+def make_optimizer(settings: Optimization, multipliers: Mapping[str, float]) -> Optimizer:
+    """The optimiser that the settings name; it warms up for half of the steps at most."""
+    decay = settings.schedule
+    schedule = Schedule(
+        settings.learning_rate,
+        min(settings.warmup_steps, settings.steps // 2),
+        decay,
+        settings.steps if decay == "linear" else None,
+    )
+    if settings.optimizer == "adafactor":
+        return adafactor(schedule, clip=settings.clip, multipliers=multipliers)
+    return adamw(schedule, weight_decay=settings.weight_decay, clip=settings.clip, multipliers=multipliers)
+
+
+Judgements = Mapping[str, Mapping[str, int]]  # query id → doc_id → grade
+
+
+class Retrainable(Protocol):
+    """A retriever around any parameters of its network."""
+
+    def with_parameters(self, params: Any) -> Retriever: ...
+
+
+class DevEvaluation:
+    """Retrieval on dev during training: the real measures, on a fixed sample of queries.
+
+    Args:
+      retriever: gets the parameters of each moment.
+      dataset: of the queries.
+      most: queries of each split.
+      splits: name → judgements, whose mean is measured as "dev_mean" too; None is the dev split alone.
+      corpus: what the retriever answers from, where it is not all documents.
+    """
+
+    def __init__(
+        self,
+        retriever: Retrainable,
+        dataset: corpus_lib.Dataset,
+        most: int,
+        *,
+        splits: Mapping[str, Judgements] | None = None,
+        corpus: corpus_lib.Corpus | None = None,
+    ):
+        self._retriever, self._corpus = retriever, dataset.corpus if corpus is None else corpus
+        self._mean, self._splits = splits is not None, []
+        judged: Mapping[str, Judgements] = splits or {"dev": dataset.split("dev")}
+        for name, qrels in judged.items():
+            sampled = sample_queries(qrels, most)
+            self._splits.append((name, dataset.queries.select(list(sampled)), sampled))
+
+    def __call__(self, params: Mapping[str, Any], step: int) -> dict[str, float]:
+        del step
+        retriever = self._retriever.with_parameters(params)
+        values: dict[str, float] = {}
+        for split, queries, qrels in self._splits:
+            with warnings.catch_warnings():
+                # Of long queries; once per batch and evaluation is too often.
+                warnings.simplefilter("ignore", InputWarning)
+                run = retrievers.retrieve_run(retriever, queries, self._corpus, k=10)
+            measured = evaluation.evaluate(run, qrels, DEV_MEASURES)
+            values |= {f"{split}/{name}": value for name, value in measured.items()}
+        if self._mean:
+            for name in DEV_MEASURES:
+                values[f"dev_mean/{name}"] = float(np.mean([values[f"{split}/{name}"] for split, _, _ in self._splits]))
+        return values
+
+
+def sample_queries(qrels: Judgements, most: int) -> dict[str, Mapping[str, int]]:
+    """The judgements of `most` queries, always the same, in their order."""
+    ids: Sequence[str] = list(qrels)
+    if len(ids) > most:
+        ids = [ids[i] for i in np.sort(np.random.default_rng(0).choice(len(ids), most, replace=False))]
+    return {query_id: qrels[query_id] for query_id in ids}
+
+
+def check_keep_best(name: str, measure: str | None, splits: Sequence[str] = DEV_SPLITS) -> None:
+    """Raises InputError for a measure that nothing measures on dev."""
+    known = [f"{split}/{one}" for split in splits for one in DEV_MEASURES]
+    if measure is not None and measure not in known:
+        raise InputError(
+            f"{name} is not a known choice", f"Choose None, or one of: {', '.join(known)}.", value=measure
+        )
+
+
+def folder_bytes(folder: pathlib.Path) -> int:
+    """Of all files of a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,79 @@
+"""The stage of the vocabulary that texts are read in."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any, Protocol
+
+import gr_jax.text as text_lib
+from gr_jax.stages import pretrained
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, Stage, stage
+
+KINDS = ("pretrained", "sentencepiece", "byte")
+
+
+class Reads(Protocol):
+    """Settings of whatever reads text: what its encoder is, and which vocabulary that has."""
+
+    @property
+    def encoder(self) -> str: ...
+    @property
+    def vocabulary(self) -> str: ...
+    @property
+    def vocabulary_size(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """A vocabulary.
+
+    Attributes:
+      kind: one of `KINDS`.
+      encoder: whose own it is, for "pretrained"; else "".
+      size: of a trained one, for "sentencepiece"; else 0.
+    """
+
+    kind: str
+    encoder: str = ""
+    size: int = 0
+
+    def identity(self) -> dict[str, Any]:
+        """With the encoder's content."""
+        found: dict[str, Any] = {"kind": self.kind}
+        if self.encoder:
+            found["encoder"] = pretrained.identity(self.encoder)
+        return found | ({"size": self.size} if self.size else {})
+
+
+def words_of(reads: Reads) -> Words:
+    """The vocabulary that settings name, without what another kind would need."""
+    if reads.vocabulary == "pretrained":
+        return Words("pretrained", encoder=reads.encoder)
+    return Words(reads.vocabulary, size=reads.vocabulary_size if reads.vocabulary == "sentencepiece" else 0)
+
+
+def vocabulary_of(corpus: Stage, reads: Reads) -> Stage:
+    """The stage of the vocabulary that settings name; the documents are read for a trained one only."""
+    words = words_of(reads)
+    return vocabulary(corpus if words.kind == "sentencepiece" else None, words)
+
+
+@stage(shared=True)
+def vocabulary(place: Place, corpus: pathlib.Path | None, words: Words) -> None:
+    """The pretrained encoder's vocabulary, bytes, or pieces trained on the documents."""
+    if words.kind == "byte":
+        made: text_lib.Vocabulary = text_lib.ByteVocabulary()
+    elif words.kind == "sentencepiece":
+        assert corpus is not None
+        made = text_lib.SentencePieceVocabulary.train(load_dataset(corpus).document_texts(), words.size)
+    else:
+        made = text_lib.HuggingFaceVocabulary(pretrained.pretrained_folder(words.encoder) / "tokenizer.json")
+    made.save(place.folder / "vocabulary")
+    place.notes["size"] = made.size
+
+
+def load_vocabulary(folder: pathlib.Path) -> text_lib.Vocabulary:
+    """The vocabulary of a finished vocabulary stage."""
+    return text_lib.load_vocabulary(folder / "vocabulary")

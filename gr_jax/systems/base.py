@@ -1,0 +1,98 @@
+"""What a system is: settings, and the stages that they make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import ClassVar
+
+from gr_jax import corpus as corpus_lib
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.retrievers import Searcher, index
+from gr_jax.stages import documents
+from gr_jax.stages.graph import Stage, in_order
+from gr_jax.stages.runner import Runner
+from gr_jax.stages.settings import Settings
+from gr_jax.stages.sources import BeirFolder, Source
+from gr_jax.systems import configuration
+
+TRAINED = "everything that trains"
+
+
+class System(Settings):
+    """A system from a paper: a frozen dataclass whose fields are its settings and whose docstring is its documentation.
+
+    Its defaults are those of the shipped configuration. `stages` reads like the paper's list of steps.
+    """
+
+    paper: ClassVar[str]
+
+    def stages(self, corpus: Stage) -> Stage:
+        """The last stage, usually the results; all others are what it reads. One is named "index".
+
+        Args:
+          corpus: the documents.
+        """
+        raise NotImplementedError
+
+    def run(
+        self,
+        source: Source | str | os.PathLike,
+        model_dir: str | os.PathLike,
+        *,
+        shared_dir: str | os.PathLike | None = None,
+        until: str = "",
+        say: Callable[[str], None] = print,
+    ) -> Searcher | None:
+        """Makes what is missing or stale, up to the index and its results.
+
+        Every finished stage is a folder; calling again skips what is there and unchanged.
+
+        Args:
+          source: a BEIR folder's path, or a `Source`.
+          model_dir: folder of this run; the index is `model_dir/index`.
+          shared_dir: where stages that runs share are kept; by default `shared` beside `model_dir`.
+          until: the stage to make, with all that it reads; `TRAINED` makes everything that trains; "" makes all.
+          say: receives a line per stage.
+
+        Returns:
+          A searcher over the index; None where the index was not wanted.
+
+        Raises:
+          InputError: bad documents or settings, named with what would be right.
+        """
+        found = BeirFolder(os.fspath(source)) if isinstance(source, str | os.PathLike) else source
+        corpus = documents.corpus(found)
+        every = in_order(self.stages(corpus))
+        wanted = _wanted(every, until)
+        config = configuration.to_gin(self, found, model_dir, shared_dir)
+        runner = Runner(model_dir, shared_dir=shared_dir, config=config, say=say)
+        runner.run([corpus])
+        dataset = documents.load_dataset(runner.folder(corpus))
+        say(dataset.summary())
+        _say_what_is_missing(dataset, every, say)
+        runner.run([one for one in wanted if one is not corpus], corpus=dataset.corpus.fingerprint)
+        runner.say_what_is_stale([one for one in every if one not in wanted])
+        storage.write_text(runner.model_dir / "config.gin", config)
+        return index.load(runner.model_dir / "index") if "index" in [one.name for one in wanted] else None
+
+
+def _wanted(every: list[Stage], until: str) -> list[Stage]:
+    if not until:
+        return every
+    if until == TRAINED:
+        return in_order(*(one for one in every if one.function.trains)) or every[:1]
+    chosen = [one for one in every if one.name == until]
+    if not chosen:
+        raise InputError("no such stage", f"Name one of: {', '.join(one.name for one in every)}.", value=until)
+    return in_order(*chosen)
+
+
+def _say_what_is_missing(dataset: corpus_lib.Dataset, stages: list[Stage], say: Callable[[str], None]) -> None:
+    if not any(one.kind == "pseudo_queries" for one in stages):  # nothing is trained, or not without training queries
+        return
+    if not len(dataset.qrels.get("train", ())):
+        say("! There are no training queries: training has pseudo-queries alone.")
+    if not len(dataset.qrels.get("dev", ())):
+        say("! There is no dev split: training keeps its last parameters, or the best on questions that it holds out.")

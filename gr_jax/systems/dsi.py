@@ -1,0 +1,98 @@
+"""DSI (Tay et al. 2022, arXiv 2202.06991), from documents to a searchable index."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import gin
+
+from gr_jax.errors import InputError
+from gr_jax.stages import results, write_docids
+from gr_jax.stages.bm25 import Lexical, bm25
+from gr_jax.stages.docids import Identifiers, docids_of
+from gr_jax.stages.examples import examples
+from gr_jax.stages.graph import Stage
+from gr_jax.stages.networks import Network
+from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
+from gr_jax.stages.settings import setting
+from gr_jax.stages.vectors import Vectors, vectors_of
+from gr_jax.stages.vocabulary import vocabulary_of
+from gr_jax.stages.write_docids import Decoding, Training
+from gr_jax.systems.base import System
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class DSI(System):
+    """DSI: a document's docid, written token by token under a trie.
+
+    Trained on queries, on pseudo-queries (as DSI-QG does) and on the documents' own text. Every node of the cluster
+    tree has a token of its own here, whose embedding and output row start from the centroid of the documents under it:
+    the largest single gain at small budgets. The paper's start anywhere (`Network.outputs = "random"`).
+
+    Attributes:
+      name: in tables.
+      vectors: that docids are made from.
+      identifiers: the docid scheme.
+      pseudo_queries: that it is trained on beside the queries.
+      network: the encoder-decoder.
+      training: None leaves the network as it starts.
+      decoding: how the index answers.
+      lexical: BM25, beside which it is measured.
+    """
+
+    paper: ClassVar[str] = "Tay et al. 2022, arXiv 2202.06991"
+
+    name: str = "DSI"
+    vectors: Vectors = setting(Vectors())
+    identifiers: Identifiers = setting(Identifiers())
+    pseudo_queries: PseudoQueries = setting(PseudoQueries())
+    network: Network = setting(Network())
+    training: Training | None = setting(Training())
+    decoding: Decoding = setting(Decoding())
+    lexical: Lexical = setting(Lexical())
+
+    def check(self) -> None:
+        normalizers = (self.decoding.normalize, *([self.training.normalize] if self.training else []))
+        if not self.identifiers.has_levels and "level" in normalizers:
+            raise InputError(
+                f"{self.identifiers.scheme} docids have no levels of tokens to normalise over",
+                'Set Training.normalize and Decoding.normalize to "vocabulary".',
+                value=normalizers,
+            )
+        titles = self.identifiers.scheme == "titles" and self.training is not None
+        if titles and self.identifiers.title_tokens >= self.training.row_targets:
+            raise InputError(
+                f"titles of {self.identifiers.title_tokens} tokens and their end do not fit Training.row_targets",
+                f"Set Training.row_targets to {self.identifiers.title_tokens + 1} or more.",
+                value=self.training.row_targets,
+            )
+
+    def stages(self, corpus: Stage) -> Stage:
+        embedded = vectors_of(corpus, self.vectors)
+        words = vocabulary_of(corpus, self.network)
+        ids = docids_of(corpus, embedded, words, self.identifiers, self.vectors)
+        made = pseudo_queries(corpus, settings=self.pseudo_queries)
+        rows = None
+        if self.training is not None:
+            rows = examples(
+                corpus, ids, made, words,
+                sentences=self.vectors.sentences,
+                max_input_length=self.training.max_input_length, document_words=self.training.document_words,
+            )  # fmt: skip
+        model = write_docids.model_of(
+            corpus, embedded, ids, words, rows, self.network, self.training, self.decoding
+        )
+        index = write_docids.index(corpus, ids, words, model, decoding=self.decoding)
+        terms = bm25(corpus, settings=self.lexical)
+        trained = [self.pseudo_queries.seed, self.training.seed] if self.training else []
+        about = write_docids.provenance(
+            self.decoding,
+            self.pseudo_queries.summary() if self.training else "none: not trained",
+            self.identifiers.seed,
+            *trained,
+        )
+        return results.generative_results(
+            corpus, terms, ids, model, index, name=self.name, provenance=about
+        ).named("results")

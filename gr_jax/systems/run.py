@@ -1,0 +1,39 @@
+"""Runs whatever system gin names."""
+
+from __future__ import annotations
+
+import os
+
+import gin
+
+from gr_jax.errors import InputError
+from gr_jax.retrievers import Searcher
+from gr_jax.stages.sources import Source
+from gr_jax.systems import SYSTEMS, configuration
+from gr_jax.systems.base import System
+
+
+@gin.configurable(module="gr_jax", denylist=["until"])
+def run(
+    system: type[System] = gin.REQUIRED,
+    source: Source = gin.REQUIRED,
+    model_dir: str | os.PathLike = gin.REQUIRED,
+    shared_dir: str | os.PathLike | None = None,
+    *,
+    until: str = "",
+) -> Searcher | None:
+    """Makes the system that gin's bindings make, and runs it; see `System.run`.
+
+    Args:
+      system: its class: `run.system = @GDR`.
+      source: of the documents: `run.source = @BeirFolder()`.
+      model_dir, shared_dir, until: see `System.run`.
+
+    Raises:
+      InputError: settings that are wrong, named with what would be right.
+    """
+    cls = next((one for one in SYSTEMS if one.__name__ == getattr(system, "__name__", "")), None)
+    if cls is None:
+        known = ", ".join(f"@{one.__name__}" for one in SYSTEMS)
+        raise InputError("run.system is no system", f"Bind it to one of: {known}.", value=system)
+    return configuration.from_gin(cls, SYSTEMS).run(source, model_dir, shared_dir=shared_dir, until=until)
