@@ -16,6 +16,7 @@ from gr_jax import evaluation, retrievers
 from gr_jax.errors import InputError, InputWarning
 from gr_jax.retrievers import Retriever
 from gr_jax.stages.graph import Place
+from gr_jax.stages.refreshing import Refresher
 from gr_jax.stages.settings import Settings, setting
 from gr_jax.training.loop import EarlyStopping, TrainResult, train
 from gr_jax.training.optimizers import Optimizer, Schedule, adafactor, adamw
@@ -77,6 +78,7 @@ class Task:
       params: to begin with.
       multipliers: of learning rates, unless the settings have some.
       evaluate: looks at dev: (parameters, step) → measure → value; None keeps the last parameters.
+      refresher: where batches draw from what it mines.
       lower_is_better: whether of what `Optimization.keep_best` names the lowest value is the best.
     """
 
@@ -85,6 +87,7 @@ class Task:
     params: Any
     multipliers: Mapping[str, float]
     evaluate: Callable[[Any, int], Mapping[str, float]] | None = None
+    refresher: Refresher | None = None
     lower_is_better: bool = False
 
 
@@ -95,7 +98,7 @@ def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
       place: of the stage; what training was like goes into its notes, its curves into its folder.
       task, settings: what and how.
     """
-    keep = settings.keep_best if task.evaluate is not None else None
+    keep, refresher = settings.keep_best if task.evaluate is not None else None, task.refresher
     result = train(
         task.model,
         task.batches,
@@ -106,8 +109,9 @@ def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
         seed=settings.seed,
         microbatches=getattr(settings, "microbatches", 1),
         initial_params=task.params,
-        evaluate=task.evaluate,
-        eval_every=(settings.evaluate_every or 0) if task.evaluate is not None else 0,
+        evaluate=task.evaluate if refresher is None else refresher.before(task.evaluate),
+        eval_every=((settings.evaluate_every or 0) if task.evaluate is not None else 0)
+        or (refresher.every if refresher else 0),
         evaluate_first=bool(keep) and not task.lower_is_better,
         early_stopping=None
         if not keep
@@ -117,6 +121,9 @@ def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
     )
     dev = [record for record in result.history if record["step"] == result.step]
     place.notes.update({"step": result.step, "last_step": result.last_step, "dev": dev})
+    if refresher is not None:
+        place.notes["refreshes"] = refresher.used(result.last_step)
+    keep_curves(place)
     return result
 
 

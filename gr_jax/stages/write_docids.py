@@ -151,7 +151,6 @@ def model(
         evaluate=evaluate,
     )
     network_folder.save_network(place.folder, module, training.fit(place, task, settings).params)
-    training.keep_curves(place)
 
 
 @stage()

@@ -1,0 +1,67 @@
+"""The stage of a retriever together with BM25, weighted on dev."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from gr_jax import evaluation, retrievers, storage
+from gr_jax.retrievers import hybrid as combining
+from gr_jax.retrievers import index as indexes
+from gr_jax.stages.bm25 import load_bm25
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+
+# Of the combination in tables; the system's name stands for the rest.
+NAME = "BM25 + {}"
+
+
+@stage()
+def hybrid(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, index: pathlib.Path) -> None:
+    """An index of BM25 and the retriever together, `gr_jax.load(MODEL_DIR/hybrid/index)`.
+
+    Normalisation and weight are the best on dev, and stand with the whole curve in `weights.json`; without a dev split
+    both parts count alike.
+    """
+    dataset = load_dataset(corpus)
+    parts = {"BM25": load_bm25(bm25, dataset), "dense": indexes.load(index).retriever}
+    choice = combining.WeightChoice((0.5, 0.5), "min-max", ())
+    if len(dataset.qrels.get("dev", ())):
+        queries = dataset.split_queries("dev")
+        rankings = [retrievers.retrieve_all(part, queries, k=combining.DEPTH) for part in parts.values()]
+        choice = combining.choose_weight(*rankings, queries.ids, dataset.corpus, dataset.split("dev"))
+    indexes.save(place.folder / "index", choice.retriever(parts), dataset.corpus)
+    storage.write_json(place.folder / "weights.json", choice.as_json())
+    place.notes.update({"weights": list(choice.weights), "normalize": choice.normalize})
+
+
+def load_hybrid(folder: pathlib.Path) -> Any:
+    """The retriever of a finished stage."""
+    return indexes.load(folder / "index").retriever
+
+
+def how_combined(folder: pathlib.Path) -> str:
+    """What a report says of a finished stage."""
+    choice = json.loads((folder / "weights.json").read_text(encoding="utf-8"))
+    weights = " and ".join(f"{weight:.2f}" for weight in choice["weights"])
+    why = "chosen on dev" if choice["curve"] else "for there is no dev split to choose on"
+    return f"{choice['normalize']} of each part's scores, weights {weights}, {why}"
+
+
+def compare_with_parts(
+    values: Mapping[str, Mapping[str, evaluation.Evaluation]], name: str
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """split → other system → how `name` compares with it in RR@10, as `evaluation.compare` says. A split of one query
+    is left out: it has nothing to test."""
+    return {
+        split: {
+            system: dataclasses.asdict(evaluation.compare(rows[name], measured, "RR@10"))
+            for system, measured in rows.items()
+            if system != name
+        }
+        for split, rows in values.items()
+        if len(rows[name].query_ids) > 1
+    }
