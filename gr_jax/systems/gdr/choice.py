@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import gin
 import numpy as np
 
 from gr_jax import evaluation
@@ -17,7 +16,7 @@ from gr_jax.retrievers.base import Ranking, ranking_to_run
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus, Queries
-    from gr_jax.retrievers.gdr import GDRRetriever
+    from gr_jax.systems.gdr.retriever import GDRRetriever
 
 BETAS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 CHOSEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120)
@@ -51,7 +50,6 @@ class Choice:
 
 
 # The recipe says the rest (`ClusterSearch`).
-@gin.configurable(module="gr_jax.retrievers", allowlist=["measures", "k"])
 def choose(
     retriever: GDRRetriever,
     queries: Queries,
