@@ -9,7 +9,6 @@ import os
 import pathlib
 from collections.abc import Container, Iterable, Iterator
 
-
 from gr_jax import storage
 from gr_jax.corpus import lines
 from gr_jax.corpus.dataset import Dataset

@@ -14,7 +14,6 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-
 from gr_jax.corpus.dataset import Dataset
 from gr_jax.corpus.docstrings import split_docstring
 from gr_jax.corpus.documents import Corpus, Document

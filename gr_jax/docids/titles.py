@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.text import Vocabulary

@@ -172,9 +172,6 @@ class BiEncoder(nn.Module):
         )
 
 
-gin.external_configurable(BiEncoder, module="gr_jax.models")
-
-
 def save_bi_encoder(folder: str | os.PathLike, config: BiEncoderConfig, params: Mapping[str, Any]) -> None:
     """Writes a bi-encoder's configuration and parameters into a folder that somebody else finishes."""
     names = ("shared", "pooling", "document_pooling", "projection", "similarity", "temperature")

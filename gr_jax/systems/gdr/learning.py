@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,6 @@ from jaxtyping import Int
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids, models
 from gr_jax.dense import ClusteredSearch
-from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.retrievers.dense_encoder import DenseEncoder
