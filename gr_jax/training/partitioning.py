@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import gin
 import jax
 import numpy as np
 from flax.linen import partitioning as flax_partitioning
@@ -50,7 +49,6 @@ _AXES_BY_PATH: tuple[tuple[str, Axes], ...] = (
 )
 
 
-@gin.configurable(module="gr_jax.training")
 def make_mesh(data: int = 0, model: int = 1, *, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """A mesh with axes ("data", "model").
 
