@@ -11,12 +11,12 @@ from gr_jax import dense, models
 from gr_jax.recipes import bindings, documents, encoders, examples, mining, pair_training
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.learning import seconds_of_earlier_starts
-from gr_jax.recipes.refreshing import Refresher
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
+from gr_jax.training.refreshed_negatives import RefreshedNegatives
 from gr_jax.training.token_store import TokenStore
 
 # Batches whose queries are all shorter are padded to this only; each length is compiled.
@@ -65,13 +65,13 @@ def model_stage(
         if mined.refresh_every:
             planned = make_batches(queries, texts, first, training, encoder.lengths)
             mine = _miner(place, encoder, known, planned)
-            refresher = Refresher(place.work / "negatives", first, mined.refresh_every, training.steps, mine)
+            refresher = RefreshedNegatives(first, mine, every=mined.refresh_every)
         judged = pair_training.judged_queries(place, dataset, training)
         evaluate = None
         if judged is not None:
             searched = pair_training.searched(dataset, judged, training)
             evaluate = pair_training.evaluation(Reencoded(encoder, searched), dataset, judged, training, searched)
-        source: NegativeSource = first if refresher is None else refresher.negatives
+        source: NegativeSource = first if refresher is None else refresher
         batches = make_batches(queries, texts, source, training, encoder.lengths)
         model = pair_training.bi_encoder_model(encoder.config, training)
         found = pair_training.run(place, model, encoder.params, batches, training, multipliers, evaluate, refresher)

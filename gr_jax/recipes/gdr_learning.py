@@ -22,7 +22,6 @@ from gr_jax.recipes import clusters as clusters_lib
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
 from gr_jax.recipes.learning import Retrainable, seconds_of_earlier_starts
-from gr_jax.recipes.refreshing import Refresher
 from gr_jax.recipes.settings import Network
 from gr_jax.recipes.stages import Stage, Workplace
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -31,6 +30,7 @@ from gr_jax.retrievers.vectors_alone import VectorsAlone
 from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
 from gr_jax.training.gdr_batches import GDRBatches
+from gr_jax.training.refreshed_negatives import RefreshedNegatives
 from gr_jax.training.shared_answers import share_answers
 
 # Settings of the search by which training looks at dev.
@@ -214,13 +214,8 @@ class _Task:
         """Against the vectors that there are."""
         refresher = None
         if self.mined.refresh_every:
-            refresher = Refresher(
-                self.place.work / "negatives",
-                self.first,
-                self.mined.refresh_every,
-                self.training.steps,
-                self._miner(retriever, self._batches(None, tokens=False)),
-            )
+            mine = self._miner(retriever, self._batches(None, tokens=False))
+            refresher = RefreshedNegatives(self.first, mine, every=self.mined.refresh_every)
         batches = GDRBatches(self._batches(refresher, tokens=False), self.cids, self.vectors)
         model = self._model(module, search)
         return self._fit(model, params, batches, multipliers, retriever, refresher)
@@ -264,8 +259,8 @@ class _Task:
             chunks=self.training.chunks,
         )
 
-    def _batches(self, refresher: Refresher | None, *, tokens: bool) -> ContrastiveBatches:
-        source: NegativeSource = self.first if refresher is None else refresher.negatives
+    def _batches(self, refresher: RefreshedNegatives | None, *, tokens: bool) -> ContrastiveBatches:
+        source: NegativeSource = self.first if refresher is None else refresher
         longest = self.training.taught(self.encoders)
         return pair_training.make_batches(
             self.queries,
@@ -285,7 +280,7 @@ class _Task:
         batches: GDRBatches,
         multipliers: Mapping[str, float],
         retriever: Retrainable,
-        refresher: Refresher | None = None,
+        refresher: RefreshedNegatives | None = None,
         corpus: corpus_lib.Corpus | None = None,
     ) -> Any:
         training, evaluate = self.training, None

@@ -28,9 +28,10 @@ from gr_jax.retrievers.generative import GenerativeRetriever
 
 # Not through gr_jax.training, which loads lazily: gin must know every configurable before it reads a file.
 from gr_jax.training.batches import make_batches
-from gr_jax.training.loop import EarlyStopping, train
+from gr_jax.training.loop import train
 from gr_jax.training.optimizers import Optimizer, Schedule, adafactor, adamw
 from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.task import Task, TrainSettings
 from gr_jax.training.token_store import TokenStore
 
 # Most beams of the retrievals on dev. With fewer than the first level is wide, they would judge the order of clusters
@@ -118,23 +119,19 @@ def model_stage(
             )  # fmt: skip
             evaluate = DevEvaluation(retriever, dataset, settings.dev_queries)
         keep = settings.keep_best if evaluate is not None else ""
-        result = train(
-            model,
-            batches,
+        training = TrainSettings(
             steps=settings.steps,
             optimizer=make_optimizer(settings, multipliers),
-            model_dir=place.work,
             mesh=None if tuple(settings.mesh) == (0, 1) else make_mesh(*settings.mesh),
             seed=settings.seed,
             microbatches=settings.microbatches,
-            initial_params=params,
-            evaluate=evaluate,
             eval_every=settings.evaluate_every,
             evaluate_first=bool(keep),
-            early_stopping=EarlyStopping(keep, settings.patience) if keep else None,
+            patience=settings.patience,
             checkpoint_every=settings.checkpoint_every,
-            progress=True,
         )
+        task = Task(model, batches, initial_params=params, evaluate=evaluate, keep_best=keep)
+        result = train(task, training, model_dir=place.work, progress=True)
         dev = [record for record in result.history if record["step"] == result.step]
         place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev})
         return result.params

@@ -83,13 +83,7 @@ def training_queries(dataset: Dataset, made: MadeQueries, held_out: float, seed:
 
 
 def check_refreshing(mined: Mining, training: ContrastiveTraining) -> None:
-    """Raises InputError for negatives that would be mined again too late, or never."""
-    if mined.refresh_every and training.evaluate_every and mined.refresh_every % training.evaluate_every:
-        raise InputError(
-            f"negatives are mined again at evaluations, which are every {training.evaluate_every} steps",
-            "Set Mining.refresh_every to a multiple of ContrastiveTraining.evaluate_every.",
-            value=mined.refresh_every,
-        )
+    """Raises InputError for negatives that would be mined again too late to be used."""
     if mined.refresh_every and 0 < training.steps <= 2 * mined.refresh_every:
         raise InputError(
             f"{training.steps} steps end before negatives that were mined again are used, which is from step "

@@ -18,12 +18,13 @@ from gr_jax.errors import InputError
 from gr_jax.recipes import mining
 from gr_jax.recipes.dense_settings import ContrastiveTraining, Encoders, Mining
 from gr_jax.recipes.learning import DevEvaluation, Judgements, Retrainable, make_optimizer, sample_queries
-from gr_jax.recipes.refreshing import Refresher
 from gr_jax.recipes.settings import PseudoQueries
 from gr_jax.recipes.stages import Workplace
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
-from gr_jax.training.loop import EarlyStopping, TrainResult, train
+from gr_jax.training.loop import TrainResult, train
 from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.refreshed_negatives import RefreshedNegatives
+from gr_jax.training.task import Task, TrainSettings
 from gr_jax.training.token_store import TokenStore
 from gr_jax.training.train_state import Model
 
@@ -143,7 +144,7 @@ def run(
     training: ContrastiveTraining,
     multipliers: Mapping[str, float],
     evaluate: DevEvaluation | None,
-    refresher: Refresher | None = None,
+    refresher: RefreshedNegatives | None = None,
 ) -> TrainResult:
     """Trains as the settings say; goes on where it was interrupted.
 
@@ -158,26 +159,29 @@ def run(
       refresher: where batches draw from what it mines.
     """
     keep = training.keep_best if evaluate is not None else ""
-    result = train(
+    task = Task(
         model,
         batches,
+        initial_params=params,
+        evaluate=evaluate,
+        keep_best=keep,
+        hooks=[] if refresher is None else [refresher.hook],
+    )
+    settings = TrainSettings(
         steps=training.steps,
         optimizer=make_optimizer(training, multipliers),
-        model_dir=place.work,
         mesh=None if tuple(training.mesh) == (0, 1) else make_mesh(*training.mesh),
         seed=training.seed,
-        initial_params=params,
-        evaluate=evaluate if refresher is None else refresher.before(evaluate),
-        eval_every=(training.evaluate_every if evaluate is not None else 0) or (refresher.every if refresher else 0),
+        eval_every=training.evaluate_every if evaluate is not None else 0,
         evaluate_first=bool(keep),
-        early_stopping=EarlyStopping(keep, training.patience) if keep else None,
+        patience=training.patience,
         checkpoint_every=training.checkpoint_every,
-        progress=True,
     )
+    result = train(task, settings, model_dir=place.work, progress=True)
     dev = [record for record in result.history if record["step"] == result.step]
     place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev})
     if refresher is not None:
-        place.meta["refreshes"] = refresher.used(result.last_step)
+        place.meta["refreshes"] = refresher.hook.used(result.last_step)
     return result
 
 
