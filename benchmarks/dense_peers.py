@@ -61,6 +61,7 @@ from gr_jax.recipes.stages import Runner
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.loop import train
+from gr_jax.training.task import Task, TrainSettings
 
 PEER = "GR_JAX_SENTENCE_TRANSFORMERS_PYTHON"
 DATA, SEEDS = "squad_dev", dense_quality.SEEDS[:1]
@@ -234,16 +235,14 @@ def training_speed(frozen: bool) -> dict[str, float]:
             started = time.perf_counter()
             return {}
 
-        train(
+        task = Task(
             models.BiEncoderModel(models.BiEncoder(prepared.encoder.config)),
             prepared.batches,
-            steps=steps,
-            optimizer=make_optimizer(prepared.training, prepared.multipliers if frozen else {}),
-            seed=prepared.training.seed,
             initial_params=prepared.encoder.params,
             evaluate=look,
-            eval_every=TURN,
         )
+        optimizer = make_optimizer(prepared.training, prepared.multipliers if frozen else {})
+        train(task, TrainSettings(steps=steps, optimizer=optimizer, seed=prepared.training.seed, eval_every=TURN))
     return _speeds(turns[2:], prepared.training.batch_size * TURN)
 
 

@@ -25,6 +25,7 @@ from gr_jax.stages.vectors import load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.training.batches import make_batches
 from gr_jax.training.features import SOURCES
+from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
 
 # Most beams of the retrievals on dev. With fewer than the first level is wide, they would judge the order of clusters
@@ -129,7 +130,7 @@ def model(
             max_query_length=settings.max_input_length,  # as training reads them; not what the index is told later
         )  # fmt: skip
         evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
-    task = training.Task(
+    task = Task(
         model=models.EncoderDecoderModel(
             module=module,
             label_smoothing=settings.label_smoothing,
@@ -145,7 +146,7 @@ def model(
             rates=settings.rates,
             seed=settings.seed,
         ),
-        params=params,
+        initial_params=params,
         multipliers=networks.learning_rate_multipliers(module, network, pretrained),
         evaluate=evaluate,
     )
@@ -179,7 +180,7 @@ def model_of(
     vectors: Stage,
     docids: Stage,
     vocabulary: Stage,
-    examples: Stage,
+    examples: Stage | None,
     network: Network,
     settings: Training | None,
     decoding: Decoding,

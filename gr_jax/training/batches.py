@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gin
 import grain
 import jax
 import numpy as np
@@ -26,7 +25,6 @@ DEFAULT_LENGTHS: Mapping[str, int] = {"inputs": 64, "targets": 8}
 _READ_AHEAD = 256  # examples whose lengths are looked up at once
 
 
-@gin.configurable(module="gr_jax.training")
 def make_batches(
     stores: TokenStore | Sequence[TokenStore],
     *,

@@ -58,9 +58,8 @@ def main() -> None:
         module = models.EncoderDecoder(encoder_config=size, decoder_config=size, share_embeddings=False)
         model = models.EncoderDecoderModel(module=module, levels=ids.levels, eos_id=ids.eos_id)
         batches = training.make_batches(store, batch_size=32, lengths={"inputs": 16, "targets": ids.max_steps})
-        trained = training.train(
-            model, batches, steps=150, optimizer=training.adamw(3e-3), model_dir=folder / "training"
-        )
+        steps = training.TrainSettings(steps=150, optimizer=training.adamw(3e-3))
+        trained = training.train(training.Task(model, batches), steps, model_dir=folder / "training")
 
         retriever = GenerativeRetriever(module, trained.params, vocabulary, ids, beams=8, max_query_length=16)
         index.save(folder / "index", retriever, columns)

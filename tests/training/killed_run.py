@@ -9,11 +9,10 @@ import time
 import numpy as np
 
 from gr_jax.training.batches import make_batches
-from gr_jax.training.loop import EarlyStopping, train
 from gr_jax.training.optimizers import Schedule, adamw
 from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.train_state import flatten
-from tests.training.toy import ToyModel, toy_store
+from tests.training.toy import ToyModel, learn, toy_store
 
 STEPS = 40
 
@@ -48,7 +47,7 @@ def evaluate(params, step):
 def main(model_dir, result_file, seconds):
     rates = {"query": 1, "document": 1, "pseudo": 3}
     batches = make_batches(toy_store(), batch_size=8, lengths={"inputs": 32, "targets": 8}, rates=rates, seed=3)
-    result = train(
+    result = learn(
         ToyModel(dropout=0.3),
         Slow(batches, float(seconds)),
         steps=STEPS,
@@ -58,7 +57,7 @@ def main(model_dir, result_file, seconds):
         microbatches=2,
         evaluate=evaluate,
         eval_every=8,
-        early_stopping=EarlyStopping("dev/norm"),
+        keep_best="dev/norm",
         checkpoint_every=5,
         log_every=1,
         seed=4,
