@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gin
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -26,7 +25,6 @@ from gr_jax.models.gradient_caching import encode_in_chunks
 DOCUMENT = "document"
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class GDRModel(EncoderDecoderModel):
     """An `EncoderDecoder` that writes CIDs and gives query vectors, with T5X's model methods.

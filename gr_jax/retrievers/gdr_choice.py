@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import gin
 import numpy as np
 
 from gr_jax import evaluation
@@ -51,7 +50,6 @@ class Choice:
 
 
 # The recipe says the rest (`ClusterSearch`).
-@gin.configurable(module="gr_jax.retrievers", allowlist=["measures", "k"])
 def choose(
     retriever: GDRRetriever,
     queries: Queries,
