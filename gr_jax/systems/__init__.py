@@ -4,6 +4,7 @@ searcher = systems.GDR().run("my_beir_folder", "runs/mine")
 searcher.search("a question", k=5)
 """
 
+from gr_jax.systems import run as run  # gin files name it
 from gr_jax.systems.base import System as System
 from gr_jax.systems.bm25 import BM25 as BM25
 from gr_jax.systems.dpr import DPR as DPR
