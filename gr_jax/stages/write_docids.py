@@ -11,6 +11,7 @@ import gin
 import numpy as np
 
 from gr_jax import models
+from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -66,6 +67,12 @@ class Training(training.Optimization):
     def check(self) -> None:
         check_shares("Training.rates", self.rates, SOURCES, "kinds of examples")
         training.check_keep_best("Training.keep_best", self.keep_best, ("dev",))
+        if self.schedule == "linear" and self.steps <= self.warmup_steps:
+            raise InputError(
+                f"Training.warmup_steps leaves none of the {self.steps} steps",
+                "Set Training.warmup_steps below Training.steps.",
+                value=self.warmup_steps,
+            )
 
 
 @gin.register(module="gr_jax")
