@@ -19,6 +19,8 @@ _LAZY = {
     "TokenStore": "token_store",
     "write_token_store": "token_store",
     "make_batches": "batches",
+    "make_sequence_batches": "sequence_batches",
+    "Relabelled": "relabelling",
     "ContrastiveBatches": "contrastive_batches",
     "VectorBatches": "vector_batches",
     "Negatives": "negatives",
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from gr_jax.training.optimizers import adamw as adamw
     from gr_jax.training.partitioning import make_mesh as make_mesh
     from gr_jax.training.refreshed_negatives import RefreshedNegatives as RefreshedNegatives
+    from gr_jax.training.relabelling import Relabelled as Relabelled
+    from gr_jax.training.sequence_batches import make_sequence_batches as make_sequence_batches
     from gr_jax.training.task import Task as Task
     from gr_jax.training.task import TrainSettings as TrainSettings
     from gr_jax.training.token_store import TokenStore as TokenStore
