@@ -14,7 +14,6 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import gin
 import numpy as np
 from jaxtyping import Int8, Int32
 
@@ -86,7 +85,6 @@ class PseudoQueries:
         return cls(texts, documents, kinds, tuple(manifest.meta["kind_names"]), manifest.corpus)
 
 
-@gin.configurable(module="gr_jax.docids")
 def pseudo_queries(
     corpus: Corpus,
     *,

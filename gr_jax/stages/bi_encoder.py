@@ -3,25 +3,21 @@ is."""
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
 from gr_jax import corpus as corpus_lib
-from gr_jax import dense, storage
-from gr_jax.errors import InputError
+from gr_jax import dense
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.stages import contrastive, encoders, negatives
-from gr_jax.stages.bm25 import bm25
 from gr_jax.stages.contrastive import ContrastiveTraining
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.encoders import Encoders
-from gr_jax.stages.graph import Place, Stage, stage
+from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import Mining
-from gr_jax.stages.pairs import load_asked, load_pairs, pairs_of
+from gr_jax.stages.pairs import load_asked, load_pairs
 from gr_jax.stages.refreshing import Refresher
 from gr_jax.stages.training import Task, fit, keep_curves
 from gr_jax.stages.vocabulary import load_vocabulary

@@ -151,7 +151,9 @@ def _as(value: Any, wanted: Any) -> Any:
     if wanted is bool:
         return value if isinstance(value, bool) else dataclasses.MISSING
     if wanted is int:
-        return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else dataclasses.MISSING
+        return (
+            int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else dataclasses.MISSING
+        )
     if wanted is float:
         real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))
         return float(value) if real else dataclasses.MISSING
@@ -205,7 +207,7 @@ def _describe(wanted: Any) -> str:
 
 def _check_rules(name: str, value: Any, rules: _Rules) -> None:
     if rules.choices and value not in rules.choices:
-        shown = ", ".join(str(one) or '""' for one in rules.choices)
+        shown = ", ".join(map(str, rules.choices))
         raise InputError(f"{name} is not a known choice", f"Choose one of: {shown}.", value=value)
     numbers_in = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,)
     for one in numbers_in:

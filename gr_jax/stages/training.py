@@ -215,9 +215,7 @@ def check_keep_best(name: str, measure: str | None, splits: Sequence[str] = DEV_
     """Raises InputError for a measure that nothing measures on dev."""
     known = [f"{split}/{one}" for split in splits for one in DEV_MEASURES]
     if measure is not None and measure not in known:
-        raise InputError(
-            f"{name} is not a known choice", f"Choose None, or one of: {', '.join(known)}.", value=measure
-        )
+        raise InputError(f"{name} is not a known choice", f"Choose None, or one of: {', '.join(known)}.", value=measure)
 
 
 def folder_bytes(folder: pathlib.Path) -> int:

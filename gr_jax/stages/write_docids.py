@@ -10,7 +10,6 @@ from typing import Any
 import gin
 import numpy as np
 
-from gr_jax import docids as docids_lib
 from gr_jax import models
 from gr_jax.models import network_folder
 from gr_jax.retrievers import index as indexes

@@ -45,7 +45,7 @@ class DSI(System):
     paper: ClassVar[str] = "Tay et al. 2022, arXiv 2202.06991"
 
     name: str = "DSI"
-    vectors: Vectors = setting(Vectors())
+    vectors: Vectors = setting(Vectors(max_length=256))
     identifiers: Identifiers = setting(Identifiers())
     pseudo_queries: PseudoQueries = setting(PseudoQueries())
     network: Network = setting(Network())
@@ -81,9 +81,7 @@ class DSI(System):
                 sentences=self.vectors.sentences,
                 max_input_length=self.training.max_input_length, document_words=self.training.document_words,
             )  # fmt: skip
-        model = write_docids.model_of(
-            corpus, embedded, ids, words, rows, self.network, self.training, self.decoding
-        )
+        model = write_docids.model_of(corpus, embedded, ids, words, rows, self.network, self.training, self.decoding)
         index = write_docids.index(corpus, ids, words, model, decoding=self.decoding)
         terms = bm25(corpus, settings=self.lexical)
         trained = [self.pseudo_queries.seed, self.training.seed] if self.training else []
@@ -93,6 +91,6 @@ class DSI(System):
             self.identifiers.seed,
             *trained,
         )
-        return results.generative_results(
-            corpus, terms, ids, model, index, name=self.name, provenance=about
-        ).named("results")
+        return results.generative_results(corpus, terms, ids, model, index, name=self.name, provenance=about).named(
+            "results"
+        )

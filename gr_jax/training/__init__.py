@@ -19,7 +19,6 @@ _LAZY = {
     "write_token_store": "token_store",
     "make_batches": "batches",
     "ContrastiveBatches": "contrastive_batches",
-    "GDRBatches": "gdr_batches",
     "VectorBatches": "vector_batches",
     "Negatives": "negatives",
     "RefreshedNegatives": "refreshed_negatives",
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from gr_jax.training.features import SOURCES as SOURCES
     from gr_jax.training.features import Pair as Pair
     from gr_jax.training.features import PairFeatures as PairFeatures
-    from gr_jax.training.gdr_batches import GDRBatches as GDRBatches
     from gr_jax.training.loop import EarlyStopping as EarlyStopping
     from gr_jax.training.loop import TrainResult as TrainResult
     from gr_jax.training.loop import train as train
