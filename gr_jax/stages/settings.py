@@ -91,8 +91,7 @@ def fields_of(settings: Settings | type[Settings]) -> tuple[dataclasses.Field, .
     return dataclasses.fields(settings)  # type: ignore[arg-type]
 
 
-@functools.cache
-def rules_of(cls: Any, name: str) -> _Rules:
+def rules_of(cls: type, name: str) -> _Rules:
     """What `setting` was told of a field, by the class or by one that it extends with another default."""
     for one in cls.__mro__:
         field = one.__dict__.get("__dataclass_fields__", {}).get(name)
