@@ -24,9 +24,6 @@ from gr_jax.models.gdr import GDRModel as GDRModel
 # What trains, decodes and embeds.
 from gr_jax.models.generative import EncoderDecoderModel as EncoderDecoderModel
 from gr_jax.models.generative import GenerativeDecoder as GenerativeDecoder
-from gr_jax.models.late_interaction import LateInteraction as LateInteraction
-from gr_jax.models.late_interaction import LateInteractionConfig as LateInteractionConfig
-from gr_jax.models.late_interaction import LateInteractionModel as LateInteractionModel
 from gr_jax.models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from gr_jax.models.t5 import T5Config as T5Config
 from gr_jax.models.text_encoder import TextEncoder as TextEncoder

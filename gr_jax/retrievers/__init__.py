@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from gr_jax.retrievers.gdr import GDRRetriever as GDRRetriever
     from gr_jax.retrievers.generative import GenerativeRetriever as GenerativeRetriever
     from gr_jax.retrievers.hybrid import HybridRetriever as HybridRetriever
-    from gr_jax.retrievers.late_interaction import LateInteractionRetriever as LateInteractionRetriever
     from gr_jax.retrievers.rerank import RerankRetriever as RerankRetriever
-    from gr_jax.retrievers.token_encoder import TokenEncoder as TokenEncoder
 
 # Name → the module that defines it. They bring networks with them, which searching for words does without.
 _LAZY = {
@@ -34,9 +32,7 @@ _LAZY = {
     "GDRRetriever": "gdr",
     "GenerativeRetriever": "generative",
     "HybridRetriever": "hybrid",
-    "LateInteractionRetriever": "late_interaction",
     "RerankRetriever": "rerank",
-    "TokenEncoder": "token_encoder",
 }
 
 

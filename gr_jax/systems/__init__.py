@@ -6,6 +6,7 @@ searcher.search("a question", k=5)
 
 from gr_jax.systems.base import System as System
 from gr_jax.systems.bm25 import BM25 as BM25
+from gr_jax.systems.colbert import ColBERT as ColBERT
 from gr_jax.systems.doct5query import BM25DocT5Query as BM25DocT5Query
 from gr_jax.systems.dpr import DPR as DPR
 from gr_jax.systems.dsi import DSI as DSI
@@ -15,5 +16,6 @@ SYSTEMS: tuple[type[System], ...] = (
     BM25,
     DSI,
     DPR,
+    ColBERT,
     BM25DocT5Query,
 )
