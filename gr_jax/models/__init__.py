@@ -10,11 +10,6 @@ from gr_jax.models.bi_encoder import BiEncoderModel as BiEncoderModel
 from gr_jax.models.corpus_encoding import encode_corpus as encode_corpus
 from gr_jax.models.corpus_encoding import load_embeddings as load_embeddings
 
-# Beyond one vector a text.
-from gr_jax.models.cross_encoder import CrossEncoder as CrossEncoder
-from gr_jax.models.cross_encoder import CrossEncoderConfig as CrossEncoderConfig
-from gr_jax.models.cross_encoder import CrossEncoderModel as CrossEncoderModel
-
 # Starting points.
 from gr_jax.models.docid_tables import initialise_docid_tables as initialise_docid_tables
 from gr_jax.models.encoder_decoder import DecoderCache as DecoderCache

@@ -16,7 +16,6 @@ from gr_jax.retrievers.searcher import Hit as Hit
 from gr_jax.retrievers.searcher import Searcher as Searcher
 
 if TYPE_CHECKING:
-    from gr_jax.retrievers.cross_encoder import CrossEncoderScorer as CrossEncoderScorer
     from gr_jax.retrievers.dense import DenseRetriever as DenseRetriever
     from gr_jax.retrievers.dense_encoder import DenseEncoder as DenseEncoder
     from gr_jax.retrievers.gdr import GDRRetriever as GDRRetriever
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 # Name → the module that defines it. They bring networks with them, which searching for words does without.
 _LAZY = {
-    "CrossEncoderScorer": "cross_encoder",
     "DenseEncoder": "dense_encoder",
     "DenseRetriever": "dense",
     "GDRRetriever": "gdr",

@@ -7,6 +7,7 @@ searcher.search("a question", k=5)
 from gr_jax.systems.base import System as System
 from gr_jax.systems.bm25 import BM25 as BM25
 from gr_jax.systems.colbert import ColBERT as ColBERT
+from gr_jax.systems.cross_encoder import BM25CrossEncoder as BM25CrossEncoder
 from gr_jax.systems.doct5query import BM25DocT5Query as BM25DocT5Query
 from gr_jax.systems.dpr import DPR as DPR
 from gr_jax.systems.dsi import DSI as DSI
@@ -17,5 +18,6 @@ SYSTEMS: tuple[type[System], ...] = (
     DSI,
     DPR,
     ColBERT,
+    BM25CrossEncoder,
     BM25DocT5Query,
 )
