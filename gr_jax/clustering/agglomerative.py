@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gin
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -13,7 +12,6 @@ from gr_jax.errors import InputError
 LINKAGES = ("ward", "average", "complete", "single")
 
 
-@gin.configurable(module="gr_jax.clustering")
 def agglomerative(
     embeddings: Float[np.ndarray, "n d"],
     k: int,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 
-import gin
 import jax
 import numpy as np
 from jax import lax
@@ -19,7 +18,6 @@ from gr_jax.errors import InputError
 _CHUNK = 4096
 
 
-@gin.configurable(module="gr_jax.clustering")
 def balanced_kmeans(
     embeddings: Float[np.ndarray, "n d"],
     k: int,

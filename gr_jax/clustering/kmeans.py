@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import gin
 import jax
 import numpy as np
 from jaxtyping import Float, Int
@@ -71,7 +70,6 @@ def seeding_numbers(k: int, *seed: int) -> Float[np.ndarray, "k trials"]:
     return np.random.default_rng(seed).random((k, trials), np.float32)
 
 
-@gin.configurable(module="gr_jax.clustering")
 def kmeans(
     embeddings: Float[np.ndarray, "n d"],
     k: int,

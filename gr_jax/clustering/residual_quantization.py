@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import math
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +39,6 @@ class ResidualQuantization:
     error: float
 
 
-@gin.configurable(module="gr_jax.clustering")
 def residual_quantization(
     embeddings: Float[np.ndarray, "n d"],
     *,

@@ -9,8 +9,6 @@ import os
 import pathlib
 from collections.abc import Container, Iterable, Iterator
 
-import gin
-
 from gr_jax import storage
 from gr_jax.corpus import lines
 from gr_jax.corpus.dataset import Dataset
@@ -24,7 +22,6 @@ from gr_jax.text.transforms import get_transform
 _READER_VERSION = 1
 
 
-@gin.configurable(module="gr_jax.corpus")
 def read_beir(
     folder: str | os.PathLike,
     *,

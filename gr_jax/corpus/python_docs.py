@@ -14,8 +14,6 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-import gin
-
 from gr_jax.corpus.dataset import Dataset
 from gr_jax.corpus.docstrings import split_docstring
 from gr_jax.corpus.documents import Corpus, Document
@@ -34,7 +32,6 @@ _UNSEEN_TEST, _UNSEEN_DEV = 0.085, 0.03
 _SECOND_TEST, _SECOND_DEV = 0.45, 0.20
 
 
-@gin.configurable(module="gr_jax.corpus")
 def python_docs(packages: Sequence[str] = DEFAULT_PACKAGES, store: str | os.PathLike | None = None) -> Dataset:
     """The documentation of installed Python packages, read from their source; nothing is imported.
 

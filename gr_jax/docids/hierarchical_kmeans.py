@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import gin
 import numpy as np
 from jaxtyping import Float
 
@@ -17,7 +16,6 @@ TOKENS = ("position", "node")
 LEAVES = ("number", "share")
 
 
-@gin.configurable(module="gr_jax.docids")
 def hierarchical_kmeans(
     embeddings: Float[np.ndarray, "n d"],
     *,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gin
 import numpy as np
 
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
 
-@gin.configurable(module="gr_jax.docids")
 def naive_numeric(num_documents: int, *, fixed_width: bool = False, first_token: int = 2, eos_id: int = 1) -> Docids:
     """Document n is called by the decimal digits of n ("naively structured string identifiers").
 
@@ -43,7 +41,6 @@ def naive_numeric(num_documents: int, *, fixed_width: bool = False, first_token:
     )
 
 
-@gin.configurable(module="gr_jax.docids")
 def atomic(num_documents: int, *, first_token: int = 2) -> Docids:
     """Document n is the one token first_token + n ("unstructured atomic identifiers").
 

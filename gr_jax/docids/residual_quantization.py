@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gin
 import numpy as np
 from jaxtyping import Float
 
@@ -14,7 +13,6 @@ from gr_jax.errors import InputError
 COLLISIONS = ("number", "share")
 
 
-@gin.configurable(module="gr_jax.docids")
 def residual_quantization(
     embeddings: Float[np.ndarray, "n d"],
     *,

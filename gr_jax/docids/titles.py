@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import gin
-
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.text import Vocabulary
@@ -13,7 +11,6 @@ from gr_jax.text import Vocabulary
 DUPLICATES = ("number", "share", "refuse")
 
 
-@gin.configurable(module="gr_jax.docids")
 def titles(
     texts: Sequence[str],
     vocabulary: Vocabulary,

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import gin
 import numpy as np
 
 from gr_jax.errors import InputError
@@ -43,7 +42,6 @@ class Evaluation(dict[str, float]):
         self.per_query = dict(per_query)
 
 
-@gin.configurable(module="gr_jax.evaluation")
 def evaluate(
     run: Mapping[str, Sequence[tuple[str, float]]],
     qrels: Mapping[str, Mapping[str, int]],

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-import gin
 import numpy as np
 from jaxtyping import Float
 
@@ -42,7 +41,6 @@ class Comparison:
     p_t: float
 
 
-@gin.configurable(module="gr_jax.evaluation")
 def compare(
     first: Evaluation,
     second: Evaluation,

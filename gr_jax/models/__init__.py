@@ -14,7 +14,6 @@ from gr_jax.models.corpus_encoding import load_embeddings as load_embeddings
 from gr_jax.models.docid_tables import initialise_docid_tables as initialise_docid_tables
 from gr_jax.models.encoder_decoder import DecoderCache as DecoderCache
 from gr_jax.models.encoder_decoder import EncoderDecoder as EncoderDecoder
-from gr_jax.models.gdr import GDRModel as GDRModel
 
 # What trains, decodes and embeds.
 from gr_jax.models.generative import EncoderDecoderModel as EncoderDecoderModel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import gin
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
@@ -16,7 +15,6 @@ from gr_jax.models.attention import MultiHeadAttention
 _init = nn.initializers.normal(stddev=0.02)
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
     """Sizes of a BERT encoder.

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +28,6 @@ SIMILARITIES = ("dot", "cosine", "tanh")
 SIDES = ("query", "document")
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class BiEncoderConfig:
     """What a bi-encoder is made of.
@@ -174,9 +172,6 @@ class BiEncoder(nn.Module):
         )
 
 
-gin.external_configurable(BiEncoder, module="gr_jax.models")
-
-
 def save_bi_encoder(folder: str | os.PathLike, config: BiEncoderConfig, params: Mapping[str, Any]) -> None:
     """Writes a bi-encoder's configuration and parameters into a folder that somebody else finishes."""
     names = ("shared", "pooling", "document_pooling", "projection", "similarity", "temperature")
@@ -228,7 +223,6 @@ def sentence_encoders(
     return query, document
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class BiEncoderModel(ContrastiveModel):
     """A `BiEncoder` with the model methods of `ContrastiveModel`, and T5X's `score_batch` and `predict_batch_with_aux`.

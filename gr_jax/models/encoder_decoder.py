@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import gin
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -275,6 +274,3 @@ class EncoderDecoder(nn.Module):
                 "Set logits_via_embedding=False, or give encoder and decoder the same emb_dim.",
                 value=(encoder.emb_dim, decoder.emb_dim),
             )
-
-
-gin.external_configurable(EncoderDecoder, module="gr_jax.models")

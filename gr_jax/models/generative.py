@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import gin
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -97,7 +96,6 @@ class GenerativeDecoder:
         return made
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class EncoderDecoderModel:
     """An `EncoderDecoder` with T5X's model methods.

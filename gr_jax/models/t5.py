@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import gin
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
@@ -16,7 +15,6 @@ from gr_jax.models import layers
 from gr_jax.models.attention import MultiHeadAttention
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class T5Config:
     """Sizes of a T5 stack; the names are T5X's.
@@ -44,7 +42,7 @@ class T5Config:
     dtype: str = "float32"
 
     def __post_init__(self):
-        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # gin gives lists
+        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # a list has no hash
 
 
 def _attention(config: T5Config) -> MultiHeadAttention:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gin
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -45,9 +44,6 @@ class TextEncoder(nn.Module):
     ) -> Float[Array, "B S d"]:
         """Args: tokens (0 is padding); for packed rows each token's segment (0 is padding) and its position there."""
         return encode(self.token_embedder, self.encoder, tokens, segment_ids, positions, deterministic)
-
-
-gin.external_configurable(TextEncoder, module="gr_jax.models")
 
 
 def encode(embedder, encoder, tokens, segment_ids, positions, deterministic) -> Float[Array, "B S d"]:

@@ -18,7 +18,6 @@ from gr_jax.retrievers.searcher import Searcher as Searcher
 if TYPE_CHECKING:
     from gr_jax.retrievers.dense import DenseRetriever as DenseRetriever
     from gr_jax.retrievers.dense_encoder import DenseEncoder as DenseEncoder
-    from gr_jax.retrievers.gdr import GDRRetriever as GDRRetriever
     from gr_jax.retrievers.generative import GenerativeRetriever as GenerativeRetriever
     from gr_jax.retrievers.hybrid import HybridRetriever as HybridRetriever
     from gr_jax.retrievers.rerank import RerankRetriever as RerankRetriever
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 _LAZY = {
     "DenseEncoder": "dense_encoder",
     "DenseRetriever": "dense",
-    "GDRRetriever": "gdr",
     "GenerativeRetriever": "generative",
     "HybridRetriever": "hybrid",
     "RerankRetriever": "rerank",

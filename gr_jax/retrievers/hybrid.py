@@ -8,7 +8,6 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import gin
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -258,7 +257,6 @@ class WeightChoice:
         return {**dataclasses.asdict(self), "weights": list(self.weights), "curve": [dict(p) for p in self.curve]}
 
 
-@gin.configurable(module="gr_jax.retrievers", denylist=["first", "second", "query_ids", "corpus", "qrels"])
 def choose_weight(
     first: Ranking,
     second: Ranking,

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import gin
 import numpy as np
 from jaxtyping import Bool
 
@@ -37,7 +36,6 @@ _WORD = re.compile(r"(?u)\b\w\w+\b")
 _IDENTIFIER = re.compile(r"(?u)\w+")
 
 
-@gin.configurable(module="gr_jax.retrievers")
 class BM25:
     """BM25 with Lucene's idf over title and text.
 

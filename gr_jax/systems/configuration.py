@@ -4,7 +4,7 @@ A field of a system is resolved when the system is made: its default, then what 
 its settings, then what is bound in the scope that is named after the field:
 
     ContrastiveTraining.batch_size = 16            # all trainings
-    joint/ContrastiveTraining.steps = 100          # the field `joint`, and so the second training, which is off by default
+    joint/ContrastiveTraining.steps = 100          # the field `joint`: the second training, which is off by default
     GDR.joint = None                               # off, whatever is bound for it
 
 Gin binds systems, settings and sources, and nothing that stages call.
@@ -93,6 +93,12 @@ def _registered(selector: str) -> type[Settings] | None:
     return wrapped if isinstance(wrapped, type) and issubclass(wrapped, Settings) else None
 
 
+def registered(base: type[T]) -> list[type[T]]:
+    """The classes that gin knows and that extend this one."""
+    found = (one.wrapped for _, one in gin.config._REGISTRY.items())
+    return [one for one in found if isinstance(one, type) and issubclass(one, base)]
+
+
 def _bindings(cls: type, scope: str = "") -> dict[str, Any]:
     selector = f"{scope}/{MODULE}.{cls.__name__}" if scope else f"{MODULE}.{cls.__name__}"
     return gin.get_bindings(selector, resolve_references=True, inherit_scopes=False)
@@ -124,7 +130,10 @@ def to_gin(
         value = getattr(system, field.name)
         if isinstance(value, Settings):
             cls = type(value).__name__
-            lines += ["", *(f"{field.name}/{cls}.{one.name} = {_text(getattr(value, one.name))}" for one in fields_of(value))]
+            lines += [
+                "",
+                *(f"{field.name}/{cls}.{one.name} = {_text(getattr(value, one.name))}" for one in fields_of(value)),
+            ]
         else:
             lines += [f"{name}.{field.name} = {_text(value)}"]
     return "\n".join(lines) + "\n"

@@ -45,7 +45,7 @@ class DSI(System):
     paper: ClassVar[str] = "Tay et al. 2022, arXiv 2202.06991"
 
     name: str = "DSI"
-    vectors: Vectors = setting(Vectors())
+    vectors: Vectors = setting(Vectors(max_length=256))
     identifiers: Identifiers = setting(Identifiers())
     pseudo_queries: PseudoQueries = setting(PseudoQueries())
     network: Network = setting(Network())
@@ -61,8 +61,9 @@ class DSI(System):
                 'Set Training.normalize and Decoding.normalize to "vocabulary".',
                 value=normalizers,
             )
-        titles = self.identifiers.scheme == "titles" and self.training is not None
-        if titles and self.identifiers.title_tokens >= self.training.row_targets:
+        if self.identifiers.scheme != "titles" or self.training is None:
+            return
+        if self.identifiers.title_tokens >= self.training.row_targets:
             raise InputError(
                 f"titles of {self.identifiers.title_tokens} tokens and their end do not fit Training.row_targets",
                 f"Set Training.row_targets to {self.identifiers.title_tokens + 1} or more.",
@@ -81,9 +82,7 @@ class DSI(System):
                 sentences=self.vectors.sentences,
                 max_input_length=self.training.max_input_length, document_words=self.training.document_words,
             )  # fmt: skip
-        model = write_docids.model_of(
-            corpus, embedded, ids, words, rows, self.network, self.training, self.decoding
-        )
+        model = write_docids.model_of(corpus, embedded, ids, words, rows, self.network, self.training, self.decoding)
         index = write_docids.index(corpus, ids, words, model, decoding=self.decoding)
         terms = bm25(corpus, settings=self.lexical)
         trained = [self.pseudo_queries.seed, self.training.seed] if self.training else []
@@ -93,6 +92,6 @@ class DSI(System):
             self.identifiers.seed,
             *trained,
         )
-        return results.generative_results(
-            corpus, terms, ids, model, index, name=self.name, provenance=about
-        ).named("results")
+        return results.generative_results(corpus, terms, ids, model, index, name=self.name, provenance=about).named(
+            "results"
+        )

@@ -9,7 +9,7 @@ import gin
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Searcher
 from gr_jax.stages.sources import Source
-from gr_jax.systems import SYSTEMS, configuration
+from gr_jax.systems import configuration
 from gr_jax.systems.base import System
 
 
@@ -32,8 +32,9 @@ def run(
     Raises:
       InputError: settings that are wrong, named with what would be right.
     """
-    cls = next((one for one in SYSTEMS if one.__name__ == getattr(system, "__name__", "")), None)
+    every = configuration.registered(System)
+    cls = next((one for one in getattr(system, "__mro__", ()) if one in every), None)  # gin gives a subclass of it
     if cls is None:
-        known = ", ".join(f"@{one.__name__}" for one in SYSTEMS)
+        known = ", ".join(f"@{one.__name__}" for one in every)
         raise InputError("run.system is no system", f"Bind it to one of: {known}.", value=system)
-    return configuration.from_gin(cls, SYSTEMS).run(source, model_dir, shared_dir=shared_dir, until=until)
+    return configuration.from_gin(cls, every).run(source, model_dir, shared_dir=shared_dir, until=until)

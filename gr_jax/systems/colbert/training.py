@@ -12,12 +12,13 @@ from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import Mining
-from gr_jax.stages.training import Task, fit, keep_curves
+from gr_jax.stages.training import fit, keep_curves
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.colbert.interaction import TokenNetwork, initial_encoder
 from gr_jax.systems.colbert.network import LateInteractionModel
 from gr_jax.systems.colbert.retriever import LateInteractionRetriever
 from gr_jax.systems.colbert.token_encoder import TokenEncoder
+from gr_jax.training.task import Task
 
 # How much faster than the encoder the new parameters learn.
 FASTER = {"projection": 10.0, "token_weight": 20.0, "whole_text_weight": 1000.0}
@@ -46,7 +47,7 @@ def model(
     task = Task(
         model=LateInteractionModel(encoder.module, chunks=training.chunks, **contrastive.teachers_losses(training)),
         batches=pair_training.make_batches(pairs, found_negatives, mining, training, read),
-        params=encoder.params,
+        initial_params=encoder.params,
         multipliers=contrastive.learning_rate_multipliers(encoder.params, pretrained, FASTER),
         evaluate=contrastive.evaluation(Reencoded(short, searched), dataset, judged, training, searched),
     )

@@ -15,13 +15,14 @@ from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import Mining
-from gr_jax.stages.training import Task, fit, keep_curves
+from gr_jax.stages.training import fit, keep_curves
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.cross_encoder.crossing import Crossing, PairNetwork, initial_scorer
 from gr_jax.systems.cross_encoder.network import CrossEncoderModel
 from gr_jax.systems.cross_encoder.scorer import CrossEncoderScorer
 from gr_jax.text import get_transform
 from gr_jax.training.features import Pair, PairFeatures
+from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore, write_token_store
 
 # How much faster than the encoder the new parameters learn.
@@ -75,7 +76,7 @@ def model(
         batches=pair_training.make_batches(
             pairs, found_negatives, mining, training, training.of(encoders), TokenStore.load(texts / "documents")
         ),
-        params=scorer.params,
+        initial_params=scorer.params,
         multipliers=contrastive.learning_rate_multipliers(scorer.params, pretrained, FASTER),
         evaluate=contrastive.evaluation(
             reranked, dataset, contrastive.judged_queries(pairs, dataset, training), training

@@ -20,12 +20,13 @@ from gr_jax.stages import vocabulary as vocabularies
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.settings import check_heads, setting
-from gr_jax.stages.training import Optimization, Task, fit
+from gr_jax.stages.training import Optimization, fit
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.doct5query import generation
 from gr_jax.systems.doct5query.batches import DocumentQueries, QueryBatches
 from gr_jax.systems.doct5query.network import QueryGenerator, QueryGeneratorModel
 from gr_jax.text import Vocabulary
+from gr_jax.training.task import Task
 
 # Tokens of a row of dev, which has few queries of a document.
 _DEV_TARGETS = 48
@@ -129,10 +130,10 @@ def generator(place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, *, s
     task = Task(
         model=model,
         batches=batches(data, "train", targets=settings.row_targets, seed=settings.seed),
-        params=params,
+        initial_params=params,
         multipliers={"token_embedder": 0.0, "encoder": 0.0} if frozen else {},
         evaluate=None if dev is None else evaluate,
-        lower_is_better=True,
+        mode="min",
     )
     save_generator(place.folder, module, fit(place, task, settings).params, own)
     for name in ("train", "dev"):
