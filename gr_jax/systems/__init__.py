@@ -1,7 +1,7 @@
 """One room a paper: a system is its settings and the stages that they make.
 
-    searcher = systems.GDR().run("my_beir_folder", "runs/mine")
-    searcher.search("a question", k=5)
+searcher = systems.GDR().run("my_beir_folder", "runs/mine")
+searcher.search("a question", k=5)
 """
 
 from gr_jax.systems import run as run  # gin files name it

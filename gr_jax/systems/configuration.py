@@ -130,7 +130,10 @@ def to_gin(
         value = getattr(system, field.name)
         if isinstance(value, Settings):
             cls = type(value).__name__
-            lines += ["", *(f"{field.name}/{cls}.{one.name} = {_text(getattr(value, one.name))}" for one in fields_of(value))]
+            lines += [
+                "",
+                *(f"{field.name}/{cls}.{one.name} = {_text(getattr(value, one.name))}" for one in fields_of(value)),
+            ]
         else:
             lines += [f"{name}.{field.name} = {_text(value)}"]
     return "\n".join(lines) + "\n"

@@ -81,9 +81,7 @@ class DSI(System):
                 sentences=self.vectors.sentences,
                 max_input_length=self.training.max_input_length, document_words=self.training.document_words,
             )  # fmt: skip
-        model = write_docids.model_of(
-            corpus, embedded, ids, words, rows, self.network, self.training, self.decoding
-        )
+        model = write_docids.model_of(corpus, embedded, ids, words, rows, self.network, self.training, self.decoding)
         index = write_docids.index(corpus, ids, words, model, decoding=self.decoding)
         terms = bm25(corpus, settings=self.lexical)
         trained = [self.pseudo_queries.seed, self.training.seed] if self.training else []
@@ -93,6 +91,6 @@ class DSI(System):
             self.identifiers.seed,
             *trained,
         )
-        return results.generative_results(
-            corpus, terms, ids, model, index, name=self.name, provenance=about
-        ).named("results")
+        return results.generative_results(corpus, terms, ids, model, index, name=self.name, provenance=about).named(
+            "results"
+        )

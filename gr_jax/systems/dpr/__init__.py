@@ -111,9 +111,7 @@ class DPR(System):
             made = pseudo_queries(corpus, settings=self.pseudo_queries)
             pairs = pairs_of(corpus, made, words, read, first.kept_back)
             embedded = vectors_of(corpus, self.vectors)
-            wrong = negatives_of(
-                corpus, made, words, pairs, terms, self.mining, first, encoders=read, vectors=embedded
-            )
+            wrong = negatives_of(corpus, made, words, pairs, terms, self.mining, first, encoders=read, vectors=embedded)
         if self.training is not None:
             model = bi_encoder.bi_encoder(
                 corpus, words, made, pairs, wrong,
