@@ -35,7 +35,7 @@ class Logged:
 
     def __init__(self, texts: Sequence[str], shard_size: int, log: pathlib.Path):
         from gr_jax.interop import huggingface
-        from gr_jax.recipes.documents import pretrained_folder
+        from gr_jax.stages.pretrained import pretrained_folder
 
         self._encoder = huggingface.load_sentence_encoder(pretrained_folder(ENCODER))
         self._texts, self._log, self._next, self._size = texts, log, 0, shard_size

@@ -1,7 +1,7 @@
 """DPR beside sentence-transformers, on the same model, examples and machine: `python -m benchmarks.dense_peers`.
 
 The peer's Trainer with MultipleNegativesRankingLoss, at our temperature, trains MiniLM on the very batches that the
-recipe `dpr` draws with the small budget, in their order: 32 queries, each with its answer and one mined negative, the
+system `dpr` draws with the small budget, in their order: 32 queries, each with its answer and one mined negative, the
 same learning rate, warm-up, linear decay, weight decay and clipping, dropout on both sides. It needs packages that
 gr_jax does not; where this Python lacks them, name one that has them:
 
@@ -18,7 +18,7 @@ turns.
 * Encoding speed: texts to vectors, cut to 128 tokens; both sides sort by length.
 * BM25: analysis of queries and search, beside bm25s, which weighs the terms of both.
 * Quality, of one seed: full search of float32 vectors, documents of 256 tokens. Ours keeps the best of four looks
-  at dev, as the recipe does, and they count in its core-minutes; the peer keeps its last step, as its Trainer does. In
+  at dev, as the system does, and they count in its core-minutes; the peer keeps its last step, as its Trainer does. In
   training it reads up to 128 tokens of a query, ours 48 (which cuts one in 46), and does not know which documents of
   other queries answer a query, too.
 
@@ -42,25 +42,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gin
-import jax
 import numpy as np
 
-import launch.show  # noqa: F401  recipes' gin files name it
 from benchmarks import dense_quality, harness, systems
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
-from gr_jax import dense, evaluation, models, recipes, retrievers, storage
+from gr_jax import evaluation, storage
 from gr_jax.corpus import Dataset, read_beir
 from gr_jax.errors import InputError
-from gr_jax.recipes import contrastive, documents, encoders, examples, mining
-from gr_jax.recipes.dense import dpr_stages
-from gr_jax.recipes.learning import make_optimizer
-from gr_jax.recipes.stages import Runner
-from gr_jax.retrievers.dense_encoder import DenseEncoder
-from gr_jax.training.contrastive_batches import ContrastiveBatches
-from gr_jax.training.loop import train
+
+if TYPE_CHECKING:
+    from gr_jax.retrievers.dense_encoder import DenseEncoder
+    from gr_jax.stages.contrastive import ContrastiveTraining
+    from gr_jax.training.contrastive_batches import ContrastiveBatches
 
 PEER = "GR_JAX_SENTENCE_TRANSFORMERS_PYTHON"
 DATA, SEEDS = "squad_dev", dense_quality.SEEDS[:1]
@@ -75,21 +70,21 @@ DEPTH = 100
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What training starts from, made by the recipe's own stages.
+    """What training starts from, made by the system's own stages.
 
     Attributes:
       dataset: documents, queries, judgements.
       encoder: before training, with the lengths of training.
       index_lengths: tokens read by the index.
       training, multipliers: settings, and which parameters move.
-      batches: as the recipe draws them.
+      batches: as the system draws them.
       queries: text of every training query by its tokens.
     """
 
     dataset: Dataset
     encoder: DenseEncoder
     index_lengths: Mapping[str, int]
-    training: recipes.ContrastiveTraining
+    training: ContrastiveTraining
     multipliers: Mapping[str, float]
     batches: ContrastiveBatches
     queries: Mapping[tuple[int, ...], str]
@@ -98,36 +93,27 @@ class Prepared:
 @functools.cache
 def prepare(run: RecipeRun = RUNS[0]) -> Prepared:
     """Makes the stages before training, or reads them where they are made."""
-    gin.add_config_file_search_path(str(harness.CHECKOUT))
-    bindings = [f'CORPUS = "{harness.data_folder(run.data)}"', f'MODEL_DIR = "{run.folder}"', *run.flags]
-    with gin.unlock_config():
-        try:
-            gin.parse_config_files_and_bindings(run.gin_files, bindings)
-            settings, mined, training = recipes.Encoders(), recipes.Mining(), recipes.ContrastiveTraining()
-            stages = dpr_stages(
-                recipes.BeirFolder(str(harness.data_folder(run.data))),
-                encoders=settings,
-                pseudo_queries=recipes.PseudoQueries(),
-                mined=mined,
-                training=training,
-                search=recipes.Search(),
-                lexical=recipes.Lexical(),
-                vectors=recipes.Vectors(),
-                query_training=recipes.ContrastiveTraining(steps=0),
-            )
-        finally:
-            gin.clear_config()
-    before = list(itertools.takewhile(lambda stage: stage.name != "model", stages))
-    folders = Runner(run.folder).run(before)
-    dataset = documents.load_dataset(folders["corpus"])
-    words = examples.load_vocabulary(folders["vocabulary"])
+    from gr_jax.stages import bi_encoder, documents, encoders, negatives, pairs, vocabulary
+    from gr_jax.stages.graph import in_order
+    from gr_jax.stages.runner import Runner
+    from gr_jax.stages.sources import BeirFolder
+    from gr_jax.systems import DPR
+
+    system = run.resolved()
+    assert isinstance(system, DPR) and system.training is not None
+    settings, mining, training = system.encoders, system.mining, system.training
+    corpus = documents.corpus(BeirFolder(str(harness.data_folder(run.data))))
+    stages = {stage.name: stage for stage in in_order(system.stages(corpus))}
+    runner = Runner(run.folder)
+    runner.run(in_order(*stages["model"].upstream()))
+    folders = {name: runner.folder(stage) for name, stage in stages.items()}
+    words = vocabulary.load_vocabulary(folders["vocabulary"])
+    dataset, asked = pairs.load_asked(folders["corpus"], folders["pseudo_queries"], training.kept_back)
     config, pretrained = encoders.make_encoders(settings, words.size)
     params = encoders.initial_parameters(config, pretrained, training.seed)
-    encoder = encoders.text_encoder(training.taught(settings), config, params, words, dataset.transform)
-    queries, texts = mining.load_pairs(folders["pairs"])
-    made = mining.MadeQueries.load(folders["pseudo_queries"] / "pseudo_queries")
-    asked = mining.training_queries(dataset, made, training.held_out, training.seed).texts
-    table = mining.mixed(mining.load_negatives(folders["negatives"], mined), mined)
+    encoder = encoders.text_encoder(training.of(settings), config, params, words, dataset.transform)
+    queries, texts = pairs.load_pairs(folders["pairs"])
+    table = negatives.mixed(negatives.load_negatives(folders["negatives"], mining), mining)
     assert table is not None
     return Prepared(
         dataset=dataset,
@@ -135,8 +121,8 @@ def prepare(run: RecipeRun = RUNS[0]) -> Prepared:
         index_lengths={"query": settings.query_length, "document": settings.document_length},
         training=training,
         multipliers=encoders.learning_rate_multipliers(config, pretrained),
-        batches=contrastive.make_batches(queries, texts, table, training, encoder.lengths),
-        queries={tuple(queries.inputs[row].tolist()): text for row, text in enumerate(asked)},
+        batches=bi_encoder.make_batches(queries, texts, table, training, encoder.lengths),
+        queries={tuple(queries.inputs[row].tolist()): text for row, text in enumerate(asked.texts)},
     )
 
 
@@ -158,6 +144,8 @@ def write_triples(file: pathlib.Path, prepared: Prepared, steps: int) -> None:
 @contextlib.contextmanager
 def _peer() -> Iterator[Callable[..., dict[str, Any]]]:
     """A function that puts a request to the peer and waits for its answer; the model is loaded."""
+    from gr_jax.stages.pretrained import pretrained_folder
+
     here = all(map(importlib.util.find_spec, ("sentence_transformers", "accelerate", "datasets")))
     python = os.environ.get(PEER) or (sys.executable if here else "")
     if not python:
@@ -183,7 +171,7 @@ def _peer() -> Iterator[Callable[..., dict[str, Any]]]:
         return json.loads(line)
 
     try:
-        ask(do="load", folder=str(documents.pretrained_folder("minilm")), threads=THREADS)
+        ask(do="load", folder=str(pretrained_folder("minilm")), threads=THREADS)
         yield ask
     finally:
         with contextlib.suppress(BrokenPipeError):
@@ -192,7 +180,7 @@ def _peer() -> Iterator[Callable[..., dict[str, Any]]]:
 
 
 def _training_request(prepared: Prepared, *, frozen: bool, steps: int, turn: int) -> dict[str, Any]:
-    """The recipe's settings in the peer's words, but for the file of triples."""
+    """The system's settings in the peer's words, but for the file of triples."""
     training, config = prepared.training, prepared.encoder.config
     return {
         "do": "train",
@@ -214,8 +202,13 @@ def training_speed(frozen: bool) -> dict[str, float]:
     """Both training loops in turns.
 
     Args:
-      frozen: leave word embeddings and lower half as they are, as the recipe does; else all parameters learn.
+      frozen: leave word embeddings and lower half as they are, as the system does; else all parameters learn.
     """
+    from gr_jax import models
+    from gr_jax.stages.training import make_optimizer
+    from gr_jax.training.loop import train
+    from gr_jax.training.task import Task, TrainSettings
+
     harness.two_threads("dense_peers")
     prepared = prepare()
     steps = TURN * (TURNS + 2)  # 2 to warm up: each of the lengths of queries is compiled
@@ -234,16 +227,17 @@ def training_speed(frozen: bool) -> dict[str, float]:
             started = time.perf_counter()
             return {}
 
-        train(
+        task = Task(
             models.BiEncoderModel(models.BiEncoder(prepared.encoder.config)),
             prepared.batches,
-            steps=steps,
-            optimizer=make_optimizer(prepared.training, prepared.multipliers if frozen else {}),
-            seed=prepared.training.seed,
             initial_params=prepared.encoder.params,
+            multipliers=prepared.multipliers if frozen else {},
             evaluate=look,
-            eval_every=TURN,
         )
+        settings = TrainSettings(
+            steps=steps, optimizer=make_optimizer(prepared.training), seed=prepared.training.seed, eval_every=TURN
+        )
+        train(task, settings)
     return _speeds(turns[2:], prepared.training.batch_size * TURN)
 
 
@@ -271,6 +265,8 @@ def lexical_speed() -> dict[str, float]:
     """BM25 beside bm25s, which weighs the terms of both, on the questions of test: analysis and search, in turns."""
     import bm25s
     import Stemmer
+
+    from gr_jax import retrievers
 
     harness.two_threads("dense_peers")
     dataset = read_beir(harness.data_folder(DATA))
@@ -306,7 +302,7 @@ def _peers_vectors(run: RecipeRun) -> pathlib.Path:
     prepared = prepare(run)
     request = _training_request(prepared, frozen=True, steps=prepared.training.steps, turn=0)
     folder = run.folder.with_name(f"{run.folder.name}-sentence_transformers")
-    made_from = json.dumps([request, run.config(), run.fingerprint()], sort_keys=True)
+    made_from = json.dumps([request, run.configs(), run.fingerprint()], sort_keys=True)
     with contextlib.suppress(InputError):
         if storage.read_folder(folder, "peers_vectors").made_from == made_from:
             return folder
@@ -330,6 +326,9 @@ def _peers_vectors(run: RecipeRun) -> pathlib.Path:
 
 def _judged(run: RecipeRun, split: str, ours: bool) -> evaluation.Evaluation:
     """One side's measures, every vector scored."""
+    from gr_jax import dense, retrievers
+    from gr_jax.retrievers.dense_encoder import DenseEncoder
+
     dataset = prepare(run).dataset
     queries = dataset.split_queries(split)
     if ours:
@@ -366,29 +365,31 @@ def quality(split: str, ours: bool) -> dict[str, float]:
 
 def rows() -> list[harness.Row]:
     """The table."""
-    corpus, about = RUNS[0].fingerprint, RUNS[0].config()
+    corpus = RUNS[0].fingerprint
     found = [
         harness.Row(
             name=f"training, {what}",
-            config={**about, "what": "training speed", "frozen": frozen, "turns": [TURN, TURNS]},
+            config={"what": "training speed", "frozen": frozen, "turns": [TURN, TURNS]},
             measure=functools.partial(training_speed, frozen),
             at_least={"times faster": 1.0},
             note="examples a second; sentence-transformers",
             corpus=corpus,
             seeds=(0,),
+            runs=RUNS[:1],
         )
         for what, frozen in (("upper half of MiniLM", True), ("all of MiniLM", False))
     ]
     found.append(
         harness.Row(
             name=f"encoding {PARAGRAPHS:,} paragraphs",
-            config={**about, "what": "encoding speed", "texts": PARAGRAPHS, "length": PARAGRAPH_LENGTH},
+            config={"what": "encoding speed", "texts": PARAGRAPHS, "length": PARAGRAPH_LENGTH},
             measure=encoding_speed,
             at_least={"times faster": 1.0},
             at_most={"difference": 1e-4},
             note="paragraphs a second; sentence-transformers",
             corpus=corpus,
             seeds=(0,),
+            runs=RUNS[:1],
         )
     )
     found.append(
@@ -406,16 +407,17 @@ def rows() -> list[harness.Row]:
         found.append(
             harness.Row(
                 name=f"{split}, gr_jax, small budget" if ours else peers,
-                config={**about, "what": "quality", "split": split, "ours": ours},
+                config={"what": "quality", "split": split, "ours": ours},
                 measure=functools.partial(quality, split, ours),
                 at_least={"RR@10": harness.ShareOf(peers, 0.99)} if ours else {},
                 corpus=corpus,
                 seeds=SEEDS,
+                runs=RUNS,
             )
         )
     return found
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
+    os.environ["JAX_PLATFORMS"] = os.environ.get("JAX_PLATFORMS") or "cpu"  # JAX is not imported yet
     sys.exit(harness.main("dense_peers", rows()))

@@ -1,6 +1,6 @@
-"""How well dense, lexical and reranking recipes retrieve: `python -m benchmarks.dense_quality`.
+"""How well dense, lexical and reranking systems retrieve: `python -m benchmarks.dense_quality`.
 
-Every row reads a recipe that is run as a user runs it, in a process of its own, into `runs/dense/`: once, wherever it
+Every row reads a system that is run as a user runs it, in a process of its own, into `runs/dense/`: once, wherever it
 appears. What was chosen (steps, rates, weights, depth) was chosen on dev or train; the test splits are only read here.
 Headline rows train for at most the standard budget, 30 minutes on 2 cores, with one seed; comparisons for at most the
 small one, 5 minutes, with three: a query's measure is then its mean over the seeds, p of the paired t-test over
@@ -10,28 +10,21 @@ queries, and p over seeds is not given: three are too few.
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import harness
 from benchmarks.recipe_runs import CORES, RecipeRun
 from benchmarks.systems import System
-from gr_jax import retrievers
 from gr_jax.corpus import read_beir
 from gr_jax.evaluation import compare, evaluate
-from gr_jax.retrievers import index
 
 SEEDS = (0, 1, 2)
 STANDARD, SMALL = CORES * 30.0, CORES * 5.0  # core-minutes of training
 MEASURE = "RR@10"
 Values = Mapping[str, float]
 
-_UNTRAINED = (
-    "ContrastiveTraining.steps=0",
-    "query_side/ContrastiveTraining.steps=0",
-    "Encoders.document_length=128",
-)
+_UNTRAINED = ("DPR.training=None", "DPR.query_training=None", "Encoders.document_length=128")
 ZERO_SHOT = {
     "squad_dev": RecipeRun("dense", "squad_dev", "dpr", "zero_shot", flags=_UNTRAINED),
     "nq_boolq_dev": RecipeRun("dense", "nq_boolq_dev", "dpr", "zero_shot", flags=_UNTRAINED),
@@ -43,13 +36,13 @@ AS_LONG = {
     for data in ("squad_dev", "nq_boolq_dev")
 }
 # On nq_boolq_dev training both sides lowers the mean of dev and of held-out questions over all documents, training the
-# side of queries alone raises it (rows "nq_boolq_dev dev, …"): so that is its recipe.
-QUERIES_ALONE = ("ContrastiveTraining.steps=0",)
+# side of queries alone raises it (rows "nq_boolq_dev dev, …"): so that is done.
+QUERIES_ALONE = ("DPR.training=None",)
 DPR = {
     "squad_dev": RecipeRun("dense", "squad_dev", "dpr"),
     "nq_boolq_dev": RecipeRun("dense", "nq_boolq_dev", "dpr", "queries_alone", flags=QUERIES_ALONE),
 }
-BOTH_SIDES = RecipeRun("dense", "nq_boolq_dev", "dpr", flags=("query_side/ContrastiveTraining.steps=0",))
+BOTH_SIDES = RecipeRun("dense", "nq_boolq_dev", "dpr", flags=("DPR.query_training=None",))
 PASSAGES = {
     data: RecipeRun("dense", data, "dpr_passages", run.label, flags=run.flags, trained=run) for data, run in DPR.items()
 }
@@ -69,7 +62,7 @@ FINE_TUNED = {
 
 # What late interaction and its bi-encoder are to have in common: examples, negatives, tokens read, choice on dev.
 _ALIKE = (
-    "ContrastiveTraining.held_out=0",
+    "ContrastiveTraining.held_out=None",
     'ContrastiveTraining.keep_best="dev/RR@10"',
     "Mining.shares={'bm25': 1.0}",
     "Encoders.query_length=32",
@@ -77,11 +70,11 @@ _ALIKE = (
 )
 
 
-def small(data: str, recipe: str, *flags: str, budget: str = "small", label: str = "small") -> tuple[RecipeRun, ...]:
-    """A recipe at the small budget, once for each seed."""
+def small(data: str, system: str, *flags: str, budget: str = "small", label: str = "small") -> tuple[RecipeRun, ...]:
+    """A system at the small budget, once for each seed."""
     return tuple(
         RecipeRun(
-            "dense", data, recipe, f"{label}_{seed}", budget=budget, flags=(*flags, f"ContrastiveTraining.seed={seed}")
+            "dense", data, system, f"{label}_{seed}", budget=budget, flags=(*flags, f"ContrastiveTraining.seed={seed}")
         )
         for seed in SEEDS
     )
@@ -110,10 +103,13 @@ def compared(system: System, others: Sequence[System], split: str) -> Values:
 
 def on_dev(run: RecipeRun) -> Values:
     """RR@10 over all documents, of dev, of the questions that training held out, and their mean: what was chosen by."""
+    from gr_jax import retrievers
+    from gr_jax.retrievers import index
+    from gr_jax.stages.pairs import load_held_out
+
     run.make()
     BOTH_SIDES.make()
-    pairs = BOTH_SIDES.folder.parent / "shared" / f"pairs-{BOTH_SIDES.training()['inputs']['pairs']}"
-    held_out = json.loads((pairs / "held_out.json").read_text(encoding="utf-8"))
+    held_out = load_held_out(BOTH_SIDES.input_folder("model", "pairs"))
     dataset, searcher = read_beir(harness.data_folder(run.data)), index.load(run.folder / "index")
     train = dataset.split("train")
     values = {}
@@ -137,10 +133,11 @@ def significant(system: str, splits: Sequence[tuple[str, str]]) -> Values:
 def _row(name: str, system: System, split: str, **bounds) -> harness.Row:
     return harness.Row(
         name=name,
-        config={"split": split, **system.config()},
+        config={"split": split, "system": system.config()},
         measure=functools.partial(reached, system, split),
         corpus=system.runs[0].fingerprint,
         seeds=() if system.name == "BM25" else tuple(range(len(system.runs))),
+        runs=system.runs,
         **bounds,
     )
 
@@ -150,12 +147,13 @@ def _comparison(
 ) -> harness.Row:
     return harness.Row(
         name=name,
-        config={"split": split, **system.config(), "others": [other.config() for other in others]},
+        config={"split": split, "system": system.config(), "others": [other.config() for other in others]},
         measure=functools.partial(compared, system, others, split),
         at_least={f"above {other.name}": 1e-9 for other in others} if floor else {},
         at_most={f"p {other.name}": 0.05 for other in others} if significant else {},
         corpus=system.runs[0].fingerprint,
         seeds=tuple(range(len(system.runs))),
+        runs=[run for one in (system, *others) for run in one.runs],
         note="RR@10, paired t-test",
     )
 
@@ -190,10 +188,11 @@ def rows() -> list[harness.Row]:
         table.append(
             harness.Row(
                 name=f"nq_boolq_dev dev, trained: {title}",
-                config={"split": "dev", **run.config()},
+                config={"split": "dev"},
                 measure=functools.partial(on_dev, run),
                 corpus=run.fingerprint,
                 seeds=(0,),
+                runs=[run, BOTH_SIDES],  # whose questions were held out
             )
         )
     for data, split in judged:
@@ -203,11 +202,12 @@ def rows() -> list[harness.Row]:
     table.append(
         harness.Row(
             name="BM25 + DPR above both",
-            config={"splits": judged, "runs": [run.config() for run in DPR.values()]},
+            config={"splits": judged},
             corpus=lambda: " ".join(run.fingerprint() for run in DPR.values()),
             measure=functools.partial(significant, "BM25 + DPR", judged),
             at_least={"splits with p < .05": 2},
             seeds=(0,),
+            runs=list(DPR.values()),
         )
     )
     crossed, bm25 = (System((CROSSED,), name) for name in ("BM25 → cross-encoder", "BM25"))

@@ -1,6 +1,6 @@
 """BM25 beside BM25 over documents with generated queries: `python -m benchmarks.doct5query`.
 
-One run of the recipe as a user runs it, into `runs/doct5query/`; an interrupted one goes on where it was. Training and
+One run as a user runs it, into `runs/doct5query/`; an interrupted one goes on where it was. Training and
 generation together may take the standard budget, 60 core-minutes. Ten generated queries stand in the run's
 `results/report.md`. What was chosen (steps, samples, filter) was chosen on dev; the test splits are only read here.
 """
@@ -19,7 +19,6 @@ from benchmarks.dense_quality import STANDARD
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax import storage
 from gr_jax.corpus import read_beir
-from gr_jax.docids.pseudo_queries import PseudoQueries
 
 DATA = "squad_dev"
 STAGES = {"generator": "core-minutes of training", "generated": "core-minutes of generation"}
@@ -31,7 +30,7 @@ MEASURES = ("Success@1", "Success@10", "RR@10")
 
 
 def measure(split: str, system: str) -> Mapping[str, float]:
-    """Runs the recipe, or what is left of it, and reads what one system reached on one split."""
+    """Runs the system, or what is left of it, and reads what one system reached on one split."""
     RUN.make()
     values = json.loads((RUN.folder / "results" / "metrics.json").read_text(encoding="utf-8"))[split][system]
     if system != "BM25":
@@ -51,7 +50,7 @@ def rows() -> list[harness.Row]:
             table.append(
                 harness.Row(
                     name=f"{DATA} {split} {system}",
-                    config={"split": split, "system": system, **RUN.config()},
+                    config={"split": split, "system": system},
                     measure=functools.partial(measure, split, system),
                     at_least={name: round(value - 0.01, 4) for name, value in bounds.items()},
                     at_most={name: round(value + 0.01, 4) for name, value in bounds.items()}
@@ -59,6 +58,7 @@ def rows() -> list[harness.Row]:
                     else {"core-minutes": STANDARD},
                     corpus=RUN.fingerprint,
                     seeds=() if plain else (0,),
+                    runs=[RUN],
                 )
             )
     return table
@@ -66,6 +66,8 @@ def rows() -> list[harness.Row]:
 
 def show_queries(count: int = 10) -> None:
     """Prints some of the queries that were generated, with the titles of their documents."""
+    from gr_jax.docids.pseudo_queries import PseudoQueries
+
     corpus = read_beir(harness.data_folder(DATA)).corpus
     made = PseudoQueries.load(RUN.folder / "generated" / "pseudo_queries")
     print("Generated queries:")

@@ -37,7 +37,7 @@ def work(batch_size: int, chunks: int) -> dict[str, float]:
 
     from gr_jax.interop import huggingface
     from gr_jax.models import BiEncoder, BiEncoderConfig, BiEncoderModel
-    from gr_jax.recipes.documents import pretrained_folder
+    from gr_jax.stages.pretrained import pretrained_folder
     from gr_jax.training.partitioning import LOGICAL_AXIS_RULES, batch_sharding, make_mesh, on_mesh
 
     config, params = huggingface.load_bert(pretrained_folder(ENCODER), dropout_rate=0.0)
@@ -101,8 +101,8 @@ def _path() -> str:
 
 def _batch(size: int) -> dict[str, np.ndarray]:
     """Questions with their paragraphs and hard negatives, as training reads them."""
-    from gr_jax.recipes.documents import pretrained_folder
     from gr_jax.retrievers import BM25
+    from gr_jax.stages.pretrained import pretrained_folder
     from gr_jax.text import HuggingFaceVocabulary
     from gr_jax.training.contrastive_batches import ContrastiveBatches
     from gr_jax.training.features import Pair, PairFeatures

@@ -22,16 +22,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from benchmarks import gdr_quality, harness
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax import docids, evaluation, retrievers
 from gr_jax.corpus import Dataset, read_beir
-from gr_jax.models import network_folder
-from gr_jax.recipes import clusters, documents
-from gr_jax.retrievers import index
 
 DATA = "squad_dev"
 TURNS, QUESTIONS = 9, {1: 32, 32: 256}
@@ -39,8 +34,8 @@ BEAMS = (8, 16, 32, 64, 128)
 NEAR = 0.005
 
 
-def _run(recipe: str) -> RecipeRun:
-    run = gdr_quality.headline(DATA, recipe)
+def _run(system: str) -> RecipeRun:
+    run = gdr_quality.headline(DATA, system)
     run.make()
     return run
 
@@ -50,9 +45,13 @@ def _dataset() -> Dataset:
     return read_beir(harness.data_folder(DATA))
 
 
-def memory(recipe: str) -> Mapping[str, float]:
+def memory(system: str) -> Mapping[str, float]:
     """Parameters, bytes and accuracy of one system."""
-    run = _run(recipe)
+    import jax
+
+    from gr_jax.retrievers import index
+
+    run = _run(system)
     retriever: Any = index.load(run.folder / "index").retriever
     folder = run.folder / "index" / "retriever"
     sizes = {file.relative_to(folder): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
@@ -62,12 +61,12 @@ def memory(recipe: str) -> Mapping[str, float]:
     queries, gold = dataset.split_queries("test"), gdr_quality.answers(dataset, "test")
     values = {
         "parameters, millions": parameters / 1e6,
-        "tokens written": _written(run, recipe).vocab_size,
+        "tokens written": _written(run, system).vocab_size,
         "index bytes a document": (sum(sizes.values()) - fixed) / len(dataset.corpus),
         "MiB whatever the corpus": fixed / 2**20,
     }
     cluster_of = _cluster_of(_run("gdr"))
-    if recipe == "gdr":
+    if system == "gdr":
         decoded = retriever.decode(queries.texts)
         right = [retriever.looks_into(decoded, row, np.array([one]), 1)[0] for row, one in enumerate(gold)]
         return {**values, "first cluster right": float(np.mean(right))}
@@ -81,21 +80,30 @@ def memory(recipe: str) -> Mapping[str, float]:
 
 def _is_fixed(file: pathlib.Path) -> bool:
     """Networks and vocabularies: what does not grow with the documents."""
+    from gr_jax.models import network_folder
+
     return file.parts[0] in ("document_encoder", "vocabulary") or file.name == network_folder.PARAMETERS_FILE
 
 
-def _written(run: RecipeRun, recipe: str):
-    if recipe == "gdr":
-        return clusters.load_clusters(run.input_folder("index", "clusters"))
-    return documents.load_docids(run.input_folder("index", "docids"))
+def _written(run: RecipeRun, system: str):
+    from gr_jax.stages.clusters import load_clusters
+    from gr_jax.stages.docids import load_docids
+
+    if system == "gdr":
+        return load_clusters(run.input_folder("index", "clusters"))
+    return load_docids(run.input_folder("index", "docids"))
 
 
 def _cluster_of(run: RecipeRun) -> np.ndarray:
+    from gr_jax import docids
+
     return docids.memberships(_written(run, "gdr"))[:, 0]
 
 
 def speed(batch: int) -> Mapping[str, float]:
     """Both systems in turns."""
+    from gr_jax.retrievers import index
+
     harness.two_threads("gdr_efficiency")
     systems: dict[str, Any] = {name: index.load(_run(name).folder / "index").retriever for name in ("gdr", "nci")}
     found = {name: _recalls(one) for name, one in systems.items()}
@@ -126,11 +134,15 @@ def speed(batch: int) -> Mapping[str, float]:
 
 def _depth(retriever) -> int:
     """A hundred documents, and no more than NCI has hypotheses: it would keep as many as documents are asked for."""
-    return 100 if isinstance(retriever, retrievers.GDRRetriever) else min(100, retriever.beams)
+    from gr_jax.systems.gdr.retriever import GDRRetriever
+
+    return 100 if isinstance(retriever, GDRRetriever) else min(100, retriever.beams)
 
 
 def _recalls(retriever) -> dict[int, float]:
     """R@100 on dev by number of beams."""
+    from gr_jax import evaluation, retrievers
+
     dataset, before, values = _dataset(), retriever.beams, {}
     queries, qrels = dataset.split_queries("dev"), dataset.split("dev")
     for beams in BEAMS:
@@ -154,6 +166,8 @@ def _added_documents() -> list[str]:
 
 def updates() -> Mapping[str, float]:
     """R@10 of questions about documents that an index got without training, and where training had them."""
+    from gr_jax.retrievers import index
+
     dataset, added = _dataset(), _added_documents()
     folder = harness.CHECKOUT / "runs" / "gdr"
     folder.mkdir(parents=True, exist_ok=True)
@@ -190,24 +204,27 @@ def _encoder_without(subset: str) -> RecipeRun:
 
 
 def _recall(retriever, queries, corpus, qrels) -> float:
+    from gr_jax import evaluation, retrievers
+
     run = retrievers.retrieve_run(retriever, queries, corpus, k=10)
     return evaluation.evaluate(run, qrels, ("R@10",))["R@10"]
 
 
 def rows() -> list[harness.Row]:
     """The table."""
-    runs = {recipe: gdr_quality.headline(DATA, recipe) for recipe in ("gdr", "nci")}
-    both = {name: run.config() for name, run in runs.items()}
+    runs = {system: gdr_quality.headline(DATA, system) for system in ("gdr", "nci")}
+    both = list(runs.values())
     corpus = runs["gdr"].fingerprint
     table = [
         harness.Row(
-            name=f"memory of {recipe.upper()}",
-            config={"what": "memory", **both},
-            measure=functools.partial(memory, recipe),
+            name=f"memory of {system.upper()}",
+            config={"what": "memory"},
+            measure=functools.partial(memory, system),
             corpus=corpus,
             seeds=(0,),
+            runs=both,
         )
-        for recipe in runs
+        for system in runs
     ]
     for batch in QUESTIONS:
         table.append(
@@ -220,12 +237,12 @@ def rows() -> list[harness.Row]:
                     "near": NEAR,
                     "turns": TURNS,
                     "questions": QUESTIONS[batch],
-                    **both,
                 },
                 measure=functools.partial(speed, batch),
                 at_least={"times faster": 1.0},
                 corpus=corpus,
                 seeds=(0,),
+                runs=both,
             )
         )
     table.append(
@@ -233,13 +250,13 @@ def rows() -> list[harness.Row]:
             name="updates",
             config={
                 "what": "updates",
-                "whole": gdr_quality.small("gdr", seeds=(0,))[0].config(),
                 "without": "a tenth of the documents",
                 "measure": "R@10",
             },
             measure=updates,
             corpus=corpus,
             seeds=(0,),
+            runs=gdr_quality.small("gdr", seeds=(0,)),
         )
     )
     return table

@@ -1,6 +1,6 @@
 """GDR beside NCI and its own bi-encoder, and its ablations: `python -m benchmarks.gdr_quality`.
 
-Every row reads recipes that are run as a user runs them, each in a process of its own, into `runs/gdr/` (and
+Every row reads systems that are run as a user runs them, each in a process of its own, into `runs/gdr/` (and
 `runs/dense/`, for document encoders): once, wherever they appear. GDR, NCI and the bi-encoder have the same document
 encoder, the same documents, questions and pseudo-queries; GDR and NCI the same clusters. A training's core-minutes
 hold its document encoder's, not what mined the encoder's negatives. What was chosen (steps, rates, clusters, weights)
@@ -28,7 +28,6 @@ from benchmarks.recipe_runs import RecipeRun
 from benchmarks.systems import System
 from gr_jax.corpus import Dataset, read_beir
 from gr_jax.evaluation import compare, evaluate
-from gr_jax.retrievers import Ranking, index, ranking_to_run
 
 SEEDS, STABILITY, ONE = (0, 1, 2), (0, 1, 2, 3, 4), (0,)
 MEASURES = ("R@100", "Success@10", "Success@1")
@@ -40,12 +39,31 @@ Values = Mapping[str, float]
 
 # Fractions of the small budget: the document encoder's, then the rest for what reads queries.
 ENCODER_FLAGS = ("ContrastiveTraining.steps=60", "ContrastiveTraining.evaluate_every=30")
+# The small budget has no second training. This one is said whole: what is bound does not change a default.
+_QUERIES_TOO = (
+    "DPR.query_training=@query_training/ContrastiveTraining()",
+    *(
+        f"query_training/ContrastiveTraining.{setting}"
+        for setting in (
+            "steps=200",
+            "batch_size=64",
+            "negatives=8",
+            "document_length=128",
+            "warmup_steps=10",
+            "evaluate_every=50",
+            "checkpoint_every=50",
+            "dev_queries=200",
+            "held_out=0.05",
+            'keep_best="dev_mean/RR@10"',
+        )
+    ),
+)
 
 
-def headline(data: str, recipe: str) -> RecipeRun:
-    """At the standard budget, on the document encoder of the recipe dpr's headline run: trained on squad_dev, MiniLM as
-    it is on nq_boolq_dev."""
-    return RecipeRun("gdr", data, recipe, encoder=DPR[data])
+def headline(data: str, system: str) -> RecipeRun:
+    """At the standard budget, on the document encoder of DPR's headline run: trained on squad_dev, MiniLM as it is on
+    nq_boolq_dev."""
+    return RecipeRun("gdr", data, system, encoder=DPR[data])
 
 
 @functools.cache
@@ -59,13 +77,12 @@ def encoder(seed: int) -> RecipeRun:
 def bi_encoder(seed: int) -> RecipeRun:
     """The same encoder, whose side of queries then trains for as many steps as GDR, on batches as large."""
     before = encoder(seed)
-    queries = ("steps=200", "evaluate_every=50", "checkpoint_every=50", "dev_queries=200")
-    flags = (*before.flags, *(f"query_side/ContrastiveTraining.{flag}" for flag in queries))
+    flags = (*before.flags, *_QUERIES_TOO)
     return dataclasses.replace(before, label=f"both_{seed}", flags=flags, trained=before)
 
 
 def small(
-    recipe: str,
+    system: str,
     label: str = "",
     *flags: str,
     ablation: str = "",
@@ -74,16 +91,16 @@ def small(
     trained: bool = True,
     queries: RecipeRun | None = None,
 ) -> tuple[RecipeRun, ...]:
-    """A recipe at the small budget, once for each seed, on the seed's own document encoder or `on` another, or on one
+    """A system at the small budget, once for each seed, on the seed's own document encoder or `on` another, or on one
     that is not `trained`; with the generated `queries` of another run."""
-    training = "Training" if recipe == "nci" else "ContrastiveTraining"
+    training = "Training" if system == "nci" else "ContrastiveTraining"
     return tuple(
         RecipeRun(
             "gdr",
             DATA,
-            recipe,
+            system,
             "_".join(filter(None, ("small", label or ablation, str(seed)))),
-            budget=f"small_{recipe}",
+            budget=f"small_{system}",
             ablation=ablation,
             flags=(*flags, f"{training}.seed={seed}", f"Clusters.seed={seed}"),
             encoder=(encoder(seed) if on is None else on) if trained else None,
@@ -131,6 +148,8 @@ def scored(run: RecipeRun, split: str) -> Values:
 def nearest(run: RecipeRun, split: str) -> Values:
     """What the decoder's choice is worth: instead of it the clusters whose means are nearest to the query's vector, as
     many as score the same share of the documents in the mean."""
+    from gr_jax.retrievers import Ranking, index, ranking_to_run
+
     run.make()
     retriever: Any = index.load(run.folder / "index").retriever
     dataset = read_beir(harness.data_folder(run.data))
@@ -160,6 +179,8 @@ def answers(dataset: Dataset, split: str) -> np.ndarray:
 
 def first_clusters(run: RecipeRun, split: str) -> Values:
     """How often the answer's cluster is among the first, by the decoder and by the clusters' means."""
+    from gr_jax.retrievers import index
+
     run.make()
     retriever: Any = index.load(run.folder / "index").retriever
     dataset = read_beir(harness.data_folder(run.data))
@@ -177,10 +198,11 @@ def first_clusters(run: RecipeRun, split: str) -> Values:
 def _row(name: str, system: System, split: str, **bounds) -> harness.Row:
     return harness.Row(
         name=name,
-        config={"split": split, **system.config()},
+        config={"split": split, "system": system.config()},
         measure=functools.partial(reached, system, split),
         corpus=system.runs[0].fingerprint,
         seeds=tuple(range(len(system.runs))),
+        runs=system.runs,
         **bounds,
     )
 
@@ -188,12 +210,13 @@ def _row(name: str, system: System, split: str, **bounds) -> harness.Row:
 def _gap(name: str, system: System, other: System, split: str, *, claimed: Sequence[str] = ()) -> harness.Row:
     return harness.Row(
         name=name,
-        config={"split": split, **system.config(), "other": other.config()},
+        config={"split": split, "system": system.config(), "other": other.config()},
         measure=functools.partial(gaps, system, other, split),
         at_least={ABOVE[measure]: 1e-9 for measure in claimed},
         at_most={P[measure]: 0.05 for measure in claimed},
         corpus=system.runs[0].fingerprint,
         seeds=tuple(range(len(system.runs))),
+        runs=[*system.runs, *other.runs],
         note="paired t-test",
     )
 
@@ -201,7 +224,7 @@ def _gap(name: str, system: System, other: System, split: str, *, claimed: Seque
 def _headline_rows() -> list[harness.Row]:
     table = []
     for data, split in FINE_TUNED:
-        gdr, nci, passages = (headline(data, recipe) for recipe in ("gdr", "nci", "gdr_passages"))
+        gdr, nci, passages = (headline(data, name) for name in ("gdr", "nci", "gdr_passages"))
         passages = dataclasses.replace(passages, trained=gdr)
         floors = {("squad_dev", "test"): (0.69, 0.93)}.get((data, split), FINE_TUNED[data, split])
         hits = dict(zip(("Success@1", "Success@10"), floors, strict=True))
@@ -222,27 +245,30 @@ def _headline_rows() -> list[harness.Row]:
             *(
                 harness.Row(
                     name=f"{name} {title}, share scored",
-                    config={"split": split, **run.config(), "what": "choice and share"},
+                    config={"split": split, "what": "choice and share"},
                     measure=functools.partial(scored, run, split),
                     at_most={"share scored": 0.15, "lost": 0.01},
                     corpus=run.fingerprint,
                     seeds=(0,),
+                    runs=[run],
                 )
                 for title, run in (("GDR", gdr), ("GDR, a vector a sentence", passages))
             ),
             harness.Row(
                 name=f"{name} GDR, clusters of the nearest means",
-                config={"split": split, **gdr.config(), "what": "nearest means, the same share"},
+                config={"split": split, "what": "nearest means, the same share"},
                 measure=functools.partial(nearest, gdr, split),
                 corpus=gdr.fingerprint,
                 seeds=(0,),
+                runs=[gdr],
             ),
             harness.Row(
                 name=f"{name} GDR, the answer's cluster among the first",
-                config={"split": split, **gdr.config(), "what": "first clusters", "first": list(FIRST)},
+                config={"split": split, "what": "first clusters", "first": list(FIRST)},
                 measure=functools.partial(first_clusters, gdr, split),
                 corpus=gdr.fingerprint,
                 seeds=(0,),
+                runs=[gdr],
             ),
         ]  # fmt: skip
     return table
@@ -290,8 +316,8 @@ def _small_rows() -> list[harness.Row]:
                 _gap(f"{name}, above {title}", gdr, other, split),
             ]
         for title, ablation in ENCODERS.items():
-            for recipe, own in (("gdr", gdr), ("nci", nci)):
-                other = System(small(recipe, ablation=ablation, trained=False), own.name)
+            for system, own in (("gdr", gdr), ("nci", nci)):
+                other = System(small(system, ablation=ablation, trained=False), own.name)
                 table += [
                     _row(f"{name}, {own.name} on {title}", other, split, **budget),
                     _gap(f"{name}, {own.name} above {own.name} on {title}", own, other, split),

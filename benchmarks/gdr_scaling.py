@@ -22,8 +22,6 @@ from benchmarks import harness, records
 from benchmarks.gdr_quality import gaps
 from benchmarks.recipe_runs import RecipeRun
 from benchmarks.systems import System
-from gr_jax.evaluation import plots
-from gr_jax.recipes import documents
 
 NAME = "gdr_scaling"
 DATA, SIZES = "wiki_intro_179k", {"10k": 10_000, "32k": 32_000, "100k": 100_000}
@@ -32,25 +30,25 @@ UNTRAINED, TRAINED = HOW = ("untrained", "trained")
 _IN_EQUAL_TIME = {("nci", "100k", TRAINED): ("Training.steps=50", "Training.evaluate_every=50")}
 LONGER = "trained for 150 steps"  # as at the other sizes
 _ALIKE = (
-    "document_encoder/ContrastiveTraining.steps=0",
+    "GDR.encoder_training=None",
+    "NCI.encoder_training=None",
     "Encoders.document_length=64",
     "Clusters.budget=1000",
 )
 
 
 @functools.cache
-def run(recipe: str, size: str, how: str) -> RecipeRun:
+def run(system: str, size: str, how: str) -> RecipeRun:
     """One run."""
-    training = "Training" if recipe == "nci" else "ContrastiveTraining"
-    steps = _IN_EQUAL_TIME.get((recipe, size, how), ()) if how != UNTRAINED else (f"{training}.steps=0",)
+    steps = _IN_EQUAL_TIME.get((system, size, how), ()) if how != UNTRAINED else (f"{SYSTEMS[system]}.training=None",)
     label = "_".join(how.split())
-    return RecipeRun("gdr", DATA, recipe, label, size, budget=f"small_{recipe}", flags=(*_ALIKE, *steps))
+    return RecipeRun("gdr", DATA, system, label, size, budget=f"small_{system}", flags=(*_ALIKE, *steps))
 
 
-def measure(recipe: str, size: str, how: str) -> Mapping[str, float]:
+def measure(system: str, size: str, how: str) -> Mapping[str, float]:
     """What a system reaches on test, and how many examples a document it was trained on."""
-    made = run(recipe, size, how)
-    values = dict(System((made,), SYSTEMS[recipe]).evaluate("test"))
+    made = run(system, size, how)
+    values = dict(System((made,), SYSTEMS[system]).evaluate("test"))
     if how != UNTRAINED:
         values |= {"examples a document": _examples(made) / SIZES[size], "core-minutes": made.core_minutes()}
     return values
@@ -61,9 +59,11 @@ def _examples(made: RecipeRun) -> float:
     lines = [json.loads(line) for line in (made.folder / "model" / "metrics.jsonl").read_text("utf-8").splitlines()]
     weights = [line["train/weight_sum"] for line in lines if "train/weight_sum" in line]
     counted = statistics.mean(weights) * made.training()["config"]["training"]["steps"]
-    if made.recipe == "gdr":
+    if made.system == "gdr":
         return counted
-    docids = documents.load_docids(made.input_folder("model", "docids"))
+    from gr_jax.stages.docids import load_docids
+
+    docids = load_docids(made.input_folder("model", "docids"))
     return counted / float(np.mean(docids.lengths) + (docids.eos_id is not None))
 
 
@@ -74,6 +74,8 @@ def gap(size: str, how: str, other: str) -> Mapping[str, float]:
 
 def draw() -> None:
     """R@100 of both systems by size, of the rows that are recorded."""
+    from gr_jax.evaluation import plots
+
     current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
     curves = {}
     for name in SYSTEMS.values():
@@ -93,15 +95,16 @@ def draw() -> None:
         (harness.RESULTS / f"{NAME}.svg").write_bytes(plots.to_svg(figure))
 
 
-def _row(recipe: str, size: str, how: str) -> harness.Row:
-    made = run(recipe, size, how)
+def _row(system: str, size: str, how: str) -> harness.Row:
+    made = run(system, size, how)
     return harness.Row(
-        name=f"{size}, {how}, {SYSTEMS[recipe]}",
-        config=made.config(),
-        measure=functools.partial(measure, recipe, size, how),
+        name=f"{size}, {how}, {SYSTEMS[system]}",
+        config={"split": "test"},
+        measure=functools.partial(measure, system, size, how),
         corpus=made.fingerprint,
         seeds=(0,),
-        note="50 steps" if (recipe, size, how) in _IN_EQUAL_TIME else "",
+        runs=[made],
+        note="50 steps" if (system, size, how) in _IN_EQUAL_TIME else "",
     )
 
 
@@ -109,10 +112,11 @@ def _gap(size: str, how: str, other: str, name: str = "NCI") -> harness.Row:
     gdr = run("gdr", size, how)
     return harness.Row(
         name=f"{size}, {how}, GDR above {name}",
-        config={"what": "gap", "GDR": gdr.config(), "NCI": run("nci", size, other).config()},
+        config={"split": "test", "what": "gap"},
         measure=functools.partial(gap, size, how, other),
         corpus=gdr.fingerprint,
         seeds=(0,),
+        runs=[gdr, run("nci", size, other)],
         note="paired t-test",
     )
 
@@ -122,7 +126,7 @@ def rows() -> list[harness.Row]:
     table = []
     for size in SIZES:
         for how in HOW:
-            table += [_row(recipe, size, how) for recipe in SYSTEMS]
+            table += [_row(system, size, how) for system in SYSTEMS]
             table.append(_gap(size, how, how))
     return [*table, _row("nci", "100k", LONGER), _gap("100k", TRAINED, LONGER, f"NCI {LONGER}")]
 

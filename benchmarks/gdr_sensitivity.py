@@ -17,10 +17,6 @@ from benchmarks import harness, records
 from benchmarks.gdr_quality import Values, small
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax.corpus import read_beir
-from gr_jax.evaluation import plots
-from gr_jax.recipes import gdr_index
-from gr_jax.recipes.gdr_settings import ClusterSearch
-from gr_jax.retrievers import index
 
 NAME = "gdr_sensitivity"
 DRAWN = {name: name for name in ("Success@1", "RR@10", "R@100")} | {"share_scored": "share of the documents scored"}
@@ -56,13 +52,17 @@ ABLATIONS = {"R-Drop in half the steps": "rdrop", "the document encoder too": "s
 def measure(run: RecipeRun, beta: float | None = None, chosen: int | None = None, beams: int | None = None) -> Values:
     """A point of the table that the run measured on dev; the one that it took, where nothing else is said. With other
     `beams` the table is measured again."""
+    from gr_jax.retrievers import index
+    from gr_jax.systems.gdr.index import choose_on_dev
+    from gr_jax.systems.gdr.settings import ClusterSearch
+
     run.make()
     choice = json.loads((run.folder / "index" / "choice.json").read_text(encoding="utf-8"))
     if beams is not None:
         retriever: Any = index.load(run.folder / "index").retriever
         retriever.beams = beams
         dataset = read_beir(harness.data_folder(run.data))
-        choice = gdr_index.choose_on_dev(retriever, dataset, ClusterSearch()).as_json()
+        choice = choose_on_dev(retriever, dataset, ClusterSearch()).as_json()
     beta, chosen = (choice["beta"] if beta is None else beta), (choice["chosen"] if chosen is None else chosen)
     (point,) = [p for p in choice["table"] if (p["beta"], p["chosen"]) == (beta, chosen)]
     values = {name: point[name] for name in DRAWN} | {"beta": beta, "chosen": chosen}
@@ -77,6 +77,8 @@ def run_of(label: str = "", *flags: str, ablation: str = "") -> RecipeRun:
 
 def draw() -> None:
     """A picture for every parameter, of the rows that are recorded."""
+    from gr_jax.evaluation import plots
+
     current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
     values_of = {name: (title, values) for name, (title, _, values, _) in TRAINED.items()}
     values_of |= {"beams": ("{:g} beams", BEAMS), **CHOSEN}
@@ -108,10 +110,11 @@ def rows() -> list[harness.Row]:
 def _row(name: str, run: RecipeRun, **point: Any) -> harness.Row:
     return harness.Row(
         name=name,
-        config={**run.config(), "point": point},
+        config={"point": point},
         measure=functools.partial(measure, run, **point),
         corpus=run.fingerprint,
         seeds=(0,),
+        runs=[run],
     )
 
 

@@ -6,6 +6,9 @@
 
 A benchmark is a list of `Row`s and `harness.main("NAME", rows)`. A row that was recorded under the present
 configuration is not measured again, so hours of training survive an interruption.
+
+Judging takes seconds: it goes by what is recorded and by the present settings and versions of stages. Documents are
+looked at only where rows are measured; a row that was recorded on others is then measured again.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks import records
 from benchmarks.records import Record
@@ -48,20 +51,34 @@ class ShareOf:
     measure: str = ""
 
 
+class Ran(Protocol):
+    """A system that a row runs."""
+
+    def configs(self) -> Sequence[Mapping[str, Any]]:
+        """What decides its results, as JSON: its resolved settings and its data, then those of what it reads."""
+        ...
+
+    def versions(self) -> Mapping[str, int]:
+        """ "SYSTEM.KIND" → version of each stage that it and what it reads have now."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One row of a benchmark's table.
 
     Attributes:
       name: unique within the benchmark.
-      config: everything that decides the values, as JSON: settings, budget, split. When it changes, what was recorded
-        is stale.
+      config: everything that decides the values beside `runs`, as JSON: budget, split. When it changes, what was
+        recorded is stale.
       measure: does the work; returns measure → value.
       at_least: measure → the floor that must be reached.
       at_most: measure → the ceiling that must not be exceeded (seconds, bytes).
       note: a few words shown beside the row.
-      corpus: fingerprint of the data; part of what makes a record stale. A function is called when it is needed.
+      corpus: fingerprint of the data; part of what makes a record stale. A function is called where rows are measured.
       seeds: of everything random; part of what makes a record stale.
+      runs: the systems that it runs. When their settings change, what was recorded is stale; when a stage has another
+        version, it is older.
     """
 
     name: str
@@ -72,14 +89,23 @@ class Row:
     at_most: Mapping[str, float | ShareOf] = dataclasses.field(default_factory=dict)
     corpus: str | Callable[[], str] = ""
     seeds: tuple[int, ...] = ()
+    runs: Sequence[Ran] = ()
 
     def fingerprint(self) -> str:
         """The corpus' fingerprint."""
         return self.corpus() if callable(self.corpus) else self.corpus
 
-    def key(self) -> str:
-        """What a record must have been measured under to count."""
-        return records.config_key(self.config, self.fingerprint(), self.seeds)
+    def configs(self) -> tuple[Mapping[str, Any], ...]:
+        """What decides the results of all that it runs, in order."""
+        return tuple(config for run in self.runs for config in run.configs())
+
+    def versions(self) -> dict[str, int]:
+        """Of the stages of all that it runs."""
+        return {kind: version for run in self.runs for kind, version in run.versions().items()}
+
+    def key(self, corpus: str) -> str:
+        """What a record must have been measured under to count, on documents of this fingerprint."""
+        return records.config_key(self.config, corpus, self.seeds, self.configs())
 
 
 def data_folder(name: str) -> pathlib.Path:
@@ -188,7 +214,7 @@ def main_of_parts(
 
 
 def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequence[Row] | None = None) -> list[str]:
-    """One line for each thing that is wrong: a row that is missing, stale, or short of a bound.
+    """One line for each thing that is wrong: a row that is missing, stale, of older stages, or short of a bound.
 
     Args:
       rows: the rows to judge.
@@ -198,9 +224,9 @@ def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequenc
     current = current_values(every or rows, recorded)
     problems = []
     for row in rows:
-        state = _state(row, recorded)
-        if state:
-            problems.append(f"{row.name}: {state}")
+        wrong = state(row, recorded)
+        if wrong:
+            problems.append(f"{row.name}: {wrong}")
             continue
         for measure, bounds in _bounds(row).items():
             value = current[row.name].get(measure)
@@ -235,7 +261,7 @@ def show(
 ) -> None:
     """Prints each value with its bound beside it, rows with the same measures in one table, then where and when they
     were measured."""
-    measured = [recorded[row.name] for row in rows if not _state(row, recorded)]
+    measured = [recorded[row.name] for row in rows if not state(row, recorded)]
     made = sorted({f"{record.hardware}; commit {record.commit}; {record.date[:10]}" for record in measured})
     tables = [
         table(part, recorded, every=every or rows) for part in _alike(rows, current_values(every or rows, recorded))
@@ -279,7 +305,7 @@ def _alike(rows: Sequence[Row], current: Mapping[str, Mapping[str, float]]) -> l
 
 def current_values(rows: Sequence[Row], recorded: Mapping[str, Record]) -> dict[str, Mapping[str, float]]:
     """row → measure → value, of the rows recorded under their present configuration."""
-    return {row.name: recorded[row.name].values for row in rows if not _state(row, recorded)}
+    return {row.name: recorded[row.name].values for row in rows if not state(row, recorded)}
 
 
 def table(
@@ -290,7 +316,7 @@ def table(
     measures = list(
         dict.fromkeys(m for row in rows for names in (_bounds(row), current.get(row.name, {})) for m in names)
     )
-    has_notes = any(row.note or _state(row, recorded) for row in rows)
+    has_notes = any(row.note or state(row, recorded) for row in rows)
     body = []
     for row in rows:
         cells = [row.name]
@@ -300,7 +326,7 @@ def table(
             text = _with_bounds(render.format_value(value), bounds) if value is not None or bounds else ""
             broken = row.name in current and not all(_holds(value, limit, is_floor) for limit, is_floor in bounds)
             cells.append(f"{text} ✗" if broken else text)
-        note = "; ".join(filter(None, (row.note, _state(row, recorded))))
+        note = "; ".join(filter(None, (row.note, state(row, recorded))))
         body.append(cells + [note] * has_notes)
     return ["row", *measures, *["note"] * has_notes], body
 
@@ -308,14 +334,15 @@ def table(
 def _measure_rows(rows: Sequence[Row], file: pathlib.Path, *, again: bool) -> int:
     """Measures what is not recorded yet; returns the exit status."""
     recorded = records.read(file)
-    wanted = [(row, _state(row, recorded)) for row in rows]
-    wanted = [(row, state or "again") for row, state in wanted if state or again]
+    wanted = [(row, state(row, recorded, corpora=True)) for row in rows]
+    wanted = [(row, why or "again") for row, why in wanted if why or again]
     failed = 0
-    for place, (row, state) in enumerate(wanted):
-        print(f"measuring {row.name} ({state}), row {place + 1} of {len(wanted)}", file=sys.stderr, flush=True)
+    for place, (row, why) in enumerate(wanted):
+        print(f"measuring {row.name} ({why}), row {place + 1} of {len(wanted)}", file=sys.stderr, flush=True)
         start = time.monotonic()
         # Taken before: a checkout that changes meanwhile is not what was measured.
-        key, commit = row.key(), provenance.commit(ignore=["benchmarks/results"])
+        corpus, runs, versions = row.fingerprint(), row.configs(), row.versions()
+        key, commit = row.key(corpus), provenance.commit(ignore=["benchmarks/results"])
         try:
             values = {measure: float(value) for measure, value in row.measure().items()}
             if not all(map(math.isfinite, values.values())):
@@ -333,33 +360,69 @@ def _measure_rows(rows: Sequence[Row], file: pathlib.Path, *, again: bool) -> in
             values=values,
             key=key,
             config=dict(row.config),
-            corpus=row.fingerprint(),
+            corpus=corpus,
             seeds=tuple(row.seeds),
             commit=commit,
             hardware=provenance.hardware_line(),
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - start, 1),
+            runs=runs,
+            versions=versions,
+            digest=records.digest(versions) if versions else "",
         )
         records.write(file, row.name, record)
     return int(failed > 0)
 
 
-def _state(row: Row, recorded: Mapping[str, Record]) -> str:
-    """ "" where the row is recorded under the present configuration; else "missing" or "stale", and why."""
+def state(row: Row, recorded: Mapping[str, Record], *, corpora: bool = False) -> str:
+    """ "" where the row is recorded as it would be measured now; else "missing", "stale" or "older", and why.
+
+    Args:
+      row: of a benchmark.
+      recorded: its records.
+      corpora: also look at the documents. Without, they count as those that were recorded.
+    """
     record = recorded.get(row.name)
     if record is None:
         return "missing"
-    if record.key == row.key():
-        return ""
-    if record.corpus != row.fingerprint():
-        return f"stale: measured on corpus {record.corpus or '(none)'}, now {row.fingerprint() or '(none)'}"
+    corpus = row.fingerprint() if corpora else record.corpus
+    if record.key == row.key(corpus):
+        older = _older(record.versions, row.versions())
+        return f"older versions of stages: {'; '.join(older)}" if older else ""
+    if record.corpus != corpus:
+        return f"stale: measured on corpus {record.corpus or '(none)'}, now {corpus or '(none)'}"
     if record.seeds != tuple(row.seeds):
         return f"stale: seeds {list(row.seeds)}, were {list(record.seeds)}"
-    missing = object()
-    config = json.loads(json.dumps(row.config))  # as it would be recorded: lists for tuples
-    names = {*record.config, *config}
-    changed = sorted(name for name in names if record.config.get(name, missing) != config.get(name, missing))
-    return f"stale: changed since: {', '.join(changed) or 'the configuration'}"
+    return f"stale: {'; '.join(_changes(row, record)) or 'changed since'}"
+
+
+def _older(then: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
+    found = []
+    for kind in sorted({*then, *now}):
+        if kind not in then:
+            found.append(f"{kind}: not run, now version {now[kind]}")
+        elif kind not in now:
+            found.append(f"{kind}: version {then[kind]}, not run now")
+        elif then[kind] != now[kind]:
+            found.append(f"{kind}: version {then[kind]}, now {now[kind]}")
+    return found
+
+
+def _changes(row: Row, record: Record) -> list[str]:
+    """The settings that differ from those that were recorded, "a.b: 1 → 2"."""
+    from gr_jax.stages.runner import changed_settings
+
+    # As they would be recorded: lists for tuples.
+    config, runs = json.loads(json.dumps([row.config, row.configs()]))
+    changes = changed_settings(record.config, config)
+    if not record.runs and runs:
+        return ["recorded without the settings of what it ran", *changes]
+    if len(record.runs) != len(runs):
+        changes.append(f"runs: {len(record.runs)} → {len(runs)}")
+    for before, after in zip(record.runs, runs, strict=False):
+        changes += changed_settings(before, after, f"{after['system']}.")
+    # What follows from another change says nothing beside it.
+    return [one for one in dict.fromkeys(changes) if ".settings_digest:" not in one] or list(dict.fromkeys(changes))
 
 
 def _with_bounds(text: str, bounds: Sequence[tuple[float | None, bool]]) -> str:

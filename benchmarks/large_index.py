@@ -31,9 +31,7 @@ import numpy as np
 from benchmarks import gdr_sensitivity, harness, records
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax.corpus import read_beir
-from gr_jax.dense import ClusteredSearch, build_clustered
 from gr_jax.errors import InputError
-from gr_jax.retrievers import index
 
 DOCUMENTS, WIDTH, CLUSTERS, CHOSEN, QUERIES, COMPARED = 10_000_000, 384, 10_000, 100, 64, 16
 ON_PAPER = (10_000_000, 100_000_000)
@@ -65,6 +63,8 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 def build_and_search(folder: pathlib.Path) -> Mapping[str, float]:
     """What `measure` does in a process of its own."""
+    from gr_jax.dense import ClusteredSearch, build_clustered
+
     drawn, place = Drawn(), folder / "search"
     started = time.perf_counter()
     build_clustered(place, drawn, drawn.clusters, num_clusters=CLUSTERS, codes="row", progress=True)
@@ -143,6 +143,8 @@ def network_run() -> RecipeRun:
 @functools.cache
 def network_ms() -> float:
     """Of a query that is read and for which clusters are written, the median."""
+    from gr_jax.retrievers import index
+
     harness.two_threads("large_index")
     run = network_run()
     run.make()
@@ -191,10 +193,11 @@ def rows() -> list[harness.Row]:
         table.append(
             harness.Row(
                 name=f"{count:,} vectors, on paper",
-                config={"count": count, **shape, "network": network_run().config()},
+                config={"count": count, **shape},
                 measure=functools.partial(on_paper, count),
                 corpus=network_run().fingerprint,
                 seeds=(0,),
+                runs=[network_run()],
             )
         )
     return table

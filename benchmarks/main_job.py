@@ -1,6 +1,6 @@
 """The main job: GDR and DSI on real corpora. `python -m benchmarks.main_job`.
 
-Every row is a recipe run as a user runs it, `python -m launch.recipe --gin_file=…`, in a process of its own, into
+Every row is a system run as a user runs it, `python -m launch.recipe --gin_file=…`, in a process of its own, into
 `runs/main_job/`; an interrupted one goes on where it was. BM25 is measured in the same run. What was chosen (steps,
 rates, beams) was chosen on dev or train; the test splits are only read here. Standard budget: 30 minutes of training
 on 2 cores at most; the quickstart trains for at most 3.
@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import functools
 import json
-import pathlib
 import shutil
 import sys
 import time
 from collections.abc import Mapping
 
 from benchmarks import harness, recipe_runs
-from gr_jax.corpus import python_docs
+from benchmarks.recipe_runs import RecipeRun
 
-RUNS = harness.CHECKOUT / "runs" / "main_job"
 Floors = Mapping[str, Mapping[str, float | harness.ShareOf]]
 
 
@@ -32,7 +30,7 @@ def _share_of_bm25(split: str) -> dict[str, float | harness.ShareOf]:
 
 
 SQUAD_CENTROIDS: Floors = {"test": _hits(0.65, 0.90), "test_unseen": _hits(0.50, 0.87)}
-# Data set, recipe, what the row is called, and by split what it must reach.
+# Data set, system, what the row is called, and by split what it must reach.
 SYSTEMS: tuple[tuple[str, str, str, Floors], ...] = (
     ("python_docs", "quickstart", "GDR quickstart", {s: _share_of_bm25(s) for s in ("test", "test_unseen")}),
     ("python_docs", "dsi_python_docs", "DSI", {s: _share_of_bm25(s) for s in ("test", "test_unseen")}),
@@ -50,22 +48,14 @@ BM25_REFERENCE: Mapping[tuple[str, str], tuple[float, float]] = {
 }
 
 
-def fingerprint(data: str, subset: str = "") -> str:
-    """The corpus' fingerprint."""
-    return python_docs().corpus.fingerprint if data == "python_docs" else recipe_runs.fingerprint(data, subset)
+LARGE = RecipeRun("main_job", "wiki_intro_179k", "dsi_large", subset="100k")
 
 
-def measure(data: str, recipe: str, split: str, system: str) -> dict[str, float]:
-    """Runs the recipe, or what is left of it, and reads what one system reached on one split."""
-    model_dir = RUNS / f"{data}-{recipe}"
-    recipe_runs.launch(
-        "recipe", *_recipe_flags(recipe, None if data == "python_docs" else harness.data_folder(data), model_dir)
-    )
-    values = json.loads((model_dir / "results" / "metrics.json").read_text(encoding="utf-8"))[split][system]
-    if system != "BM25":
-        trained = json.loads((model_dir / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
-        values["training minutes"] = trained["seconds"] / 60
-    return values
+def measure(run: RecipeRun, split: str, system: str) -> dict[str, float]:
+    """Runs the system, or what is left of it, and reads what it, or BM25 beside it, reached on one split."""
+    run.make()
+    values = json.loads((run.folder / "results" / "metrics.json").read_text(encoding="utf-8"))[split][system]
+    return values if system == "BM25" else {**values, "training minutes": run.training()["seconds"] / 60}
 
 
 def measure_large() -> dict[str, float]:
@@ -73,31 +63,25 @@ def measure_large() -> dict[str, float]:
 
     Everything is made anew: memory that an earlier run had spent would not be seen.
     """
-    folder, model_dir = harness.data_folder("wiki_intro_179k"), RUNS / "wiki_intro_100k"
-    shutil.rmtree(model_dir, ignore_errors=True)
-    subset = f'--gin.BeirFolder.subset="{folder}/subsets/100k.ids.gz"'
-    shared = f'--gin.dsi.shared_dir="{model_dir}/shared"'
+    folder = LARGE.folder
+    shutil.rmtree(folder, ignore_errors=True)
+    shared = f'--gin.run.shared_dir="{folder}/shared"'
     started = time.monotonic()
-    indexing = recipe_runs.launch("index", *_recipe_flags("dsi_large", folder, model_dir), subset, shared)
+    indexing = recipe_runs.launch("index", *LARGE.arguments(), shared)
     minutes = (time.monotonic() - started) / 60
     answering = recipe_runs.launch(
-        "search", f"--index={model_dir / 'index'}", "Which river flows through the capital of Austria?"
+        "search", f"--index={folder / 'index'}", "Which river flows through the capital of Austria?"
     )
-    documents = json.loads((model_dir / "index" / "manifest.json").read_text(encoding="utf-8"))["meta"]["documents"]
+    documents = json.loads((folder / "index" / "manifest.json").read_text(encoding="utf-8"))["meta"]["documents"]
     return {"documents": documents, "peak GiB": max(indexing, answering), "minutes": minutes}
-
-
-def _recipe_flags(recipe: str, data: pathlib.Path | None, model_dir: pathlib.Path) -> list[str]:
-    flags = [f"--gin_file=gin_configs/recipes/{recipe}.gin", f'--gin.MODEL_DIR="{model_dir}"']
-    return flags if data is None else [*flags, f'--gin.CORPUS="{data}"']
 
 
 def rows() -> list[harness.Row]:
     """The table."""
     table: dict[str, harness.Row] = {}
-    for data, recipe, title, floors in SYSTEMS:
+    for data, system, title, floors in SYSTEMS:
+        run = RecipeRun("main_job", data, system)
         for split, at_least in floors.items():
-            corpus = functools.partial(fingerprint, data)
             reference = BM25_REFERENCE.get((data, split))
             measures = ("Success@1", "Success@10")
             name = f"{data} {split} BM25"
@@ -106,41 +90,33 @@ def rows() -> list[harness.Row]:
                 harness.Row(
                     name=name,
                     config={"data": data, "split": split, "system": "BM25"},
-                    measure=functools.partial(measure, data, recipe, split, "BM25"),
+                    measure=functools.partial(measure, run, split, "BM25"),
                     at_least={m: round(v - 0.01, 4) for m, v in zip(measures, reference or (), strict=False)},
                     at_most={m: round(v + 0.01, 4) for m, v in zip(measures, reference or (), strict=False)},
-                    corpus=corpus,
+                    corpus=run.fingerprint,
                 ),
             )
             name = f"{data} {split} {title}"
             table[name] = harness.Row(
                 name=name,
-                config={
-                    "data": data,
-                    "split": split,
-                    "recipe": recipe,
-                    "settings": recipe_runs.settings_hash([f"gin_configs/recipes/{recipe}.gin"]),
-                },
-                measure=functools.partial(measure, data, recipe, split, title.split()[0]),
+                config={"split": split},
+                measure=functools.partial(measure, run, split, title.split()[0]),
                 at_least=at_least,
                 at_most={"training minutes": 3.0 if data == "python_docs" else 30.0},
-                corpus=corpus,
+                corpus=run.fingerprint,
                 seeds=(0,),
+                runs=[run],
             )
     table["wiki_intro 100k"] = harness.Row(
         name="wiki_intro 100k",
-        config={
-            "data": "wiki_intro_179k",
-            "subset": "100k",
-            "recipe": "dsi_large",
-            "settings": recipe_runs.settings_hash(["gin_configs/recipes/dsi_large.gin"]),
-        },
+        config={"what": "index, one answer"},
         measure=measure_large,
         at_least={"documents": 100_000},
         at_most={"peak GiB": 8.0},
         note="index, 100 steps, one answer",
-        corpus=functools.partial(fingerprint, "wiki_intro_179k", "100k"),
+        corpus=LARGE.fingerprint,
         seeds=(0,),
+        runs=[LARGE],
     )
     return list(table.values())
 

@@ -1,4 +1,4 @@
-"""Recipes run as a user runs them, for the rows of benchmarks: each in a process of its own, into `runs/`.
+"""Systems run as a user runs them, for the rows of benchmarks: each in a process of its own, into `runs/`.
 
 An interrupted run goes on where it was, and a finished one is only read: rows that need the same run share it.
 """
@@ -8,40 +8,44 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, resolved
 from gr_jax import storage
-from gr_jax.corpus import Qrels, Run, read_beir
+from gr_jax.corpus import Qrels, Run, python_docs, read_beir
 from gr_jax.errors import InputError
 from gr_jax.evaluation import Evaluation, evaluate
 
+if TYPE_CHECKING:
+    from gr_jax.systems import System
+
 CORES = 2
 MEASURES = ("Success@1", "Success@10", "R@100", "RR@10")
+PYTHON_DOCS = "python_docs"  # no folder: the documentation of what is installed
+# What settings have in the place of folders of other runs.
+_ENCODER, _QUERIES = "encoder", "queries"
 
 
 @dataclasses.dataclass(frozen=True)
 class RecipeRun:
-    """A recipe on a data set.
+    """A system on a data set.
 
     Attributes:
       group: folder under `runs/`; runs in one share their stages.
       data: name of the data set.
-      recipe: of `gin_configs/recipes/`.
-      label: tells apart runs of one recipe on the same data.
+      system: of `gin_configs/systems/`.
+      label: tells apart runs of one system on the same data.
       subset: of the documents, by name; "" takes all.
-      budget: of `gin_configs/budgets/`; "" leaves the recipe's own.
+      budget: of `gin_configs/budgets/`; "" leaves the system's own.
       ablation: of `gin_configs/ablations/`, read last; "" is none.
       flags: gin bindings, over all of these.
       trained: the run whose model this one's is, by the same settings; it is not trained again.
@@ -51,7 +55,7 @@ class RecipeRun:
 
     group: str
     data: str
-    recipe: str
+    system: str
     label: str = ""
     subset: str = ""
     budget: str = ""
@@ -64,15 +68,33 @@ class RecipeRun:
     @property
     def folder(self) -> pathlib.Path:
         """Its MODEL_DIR."""
-        name = "-".join(filter(None, (self.data, self.subset, self.recipe, self.label)))
+        name = "-".join(filter(None, (self.data, self.subset, self.system, self.label)))
         return harness.CHECKOUT / "runs" / self.group / name
 
     @property
-    def gin_files(self) -> list[str]:
+    def gin_files(self) -> tuple[str, ...]:
         """In the order in which they are read."""
-        after = {"budgets": self.budget, "ablations": self.ablation}
-        named = [f"gin_configs/{folder}/{name}.gin" for folder, name in after.items() if name]
-        return [f"gin_configs/recipes/{self.recipe}.gin", *named]
+        named = {"systems": self.system, "budgets": self.budget, "ablations": self.ablation}
+        return tuple(f"gin_configs/{folder}/{name}.gin" for folder, name in named.items() if name)
+
+    def arguments(self) -> list[str]:
+        """Of an entry point that runs it.
+
+        Raises:
+          InputError: its data is not there.
+        """
+        bindings = [f'MODEL_DIR="{self.folder}"']
+        if self.data != PYTHON_DOCS:
+            folder = harness.data_folder(self.data)
+            bindings.append(f'CORPUS="{folder}"')
+            if self.subset:
+                bindings.append(f'BeirFolder.subset="{_subset(folder, self.subset)}"')
+        if self.encoder is not None:
+            bindings.append(f'{type(self.resolved()).__name__}.trained="{self.encoder.folder}"')
+        if self.queries is not None:
+            bindings.append(f'PseudoQueries.generated="{self.queries.folder / "generated" / "pseudo_queries"}"')
+        files = [f"--gin_file={file}" for file in self.gin_files]
+        return [*files, *(f"--gin.{binding}" for binding in (*bindings, *self.flags))]
 
     @functools.cache  # noqa: B019 - a process that measures lives for its rows
     def make(self) -> None:
@@ -81,38 +103,60 @@ class RecipeRun:
         Raises:
           InputError: the process failed.
         """
+        for other in (self.trained, self.encoder, self.queries):
+            if other is not None:
+                other.make()
         if self.trained is not None:
-            self.trained.make()
             for stage in ("model", "embeddings", "query_model"):
                 copy_stage(self.trained.folder / stage, self.folder / stage)
-        taken = []
-        if self.encoder is not None:
-            self.encoder.make()
-            taken = [f'--gin.{self.recipe.partition("_")[0]}.trained="{self.encoder.folder}"']
-        if self.queries is not None:
-            self.queries.make()
-            taken.append(f'--gin.PseudoQueries.generated="{self.queries.folder / "generated" / "pseudo_queries"}"')
-        folder = harness.data_folder(self.data)
-        flags = [f"--gin_file={file}" for file in self.gin_files]
-        flags += [f'--gin.MODEL_DIR="{self.folder}"', f'--gin.CORPUS="{folder}"']
-        if self.subset:
-            flags.append(f'--gin.BeirFolder.subset="{folder}/subsets/{self.subset}.ids.gz"')
-        launch("recipe", *flags, *taken, *(f"--gin.{flag}" for flag in self.flags))
+        launch("recipe", *self.arguments())
 
-    def config(self) -> dict[str, Any]:
-        """What decides its results, for a row's configuration."""
-        return {
+    def resolved(self) -> System:
+        """Its settings; nothing is read for them but gin files. Where it takes another run's encoder, there is no
+        training of one."""
+        return self._resolved()[0]
+
+    @functools.cache  # noqa: B019
+    def _resolved(self) -> tuple[System, Mapping[str, Any]]:
+        bindings = ['MODEL_DIR=""', *([] if self.data == PYTHON_DOCS else ['CORPUS=""']), *self.flags]
+        if self.queries is not None:
+            bindings.append(f'PseudoQueries.generated="{_QUERIES}"')
+        if self.encoder is not None:
+            bindings += [f"{name}.encoder_training=None" for name in ("GDR", "NCI")]
+        return resolved.resolve(self.gin_files, tuple(bindings))
+
+    @functools.cache  # noqa: B019
+    def configs(self) -> tuple[Mapping[str, Any], ...]:
+        """What decides its results, for a row: its settings and data, then those of the runs that it takes from."""
+        from gr_jax.stages.keys import digest
+
+        system, source = self._resolved()
+        settings = resolved.plain(system)
+        taken = {name: run for name, run in ((_ENCODER, self.encoder), (_QUERIES, self.queries)) if run is not None}
+        if _ENCODER in taken:
+            settings |= {"trained": _ENCODER}
+            del settings["encoder_training"], settings["encoder_mining"]
+        own = {
+            "system": type(system).__name__,
             "data": self.data,
-            "recipe": self.recipe,
-            "settings": settings_hash(self.gin_files),
+            "source": source,
+            "settings": settings,
+            "settings_digest": digest(settings),  # of mappings in their order, too
             **({"subset": self.subset} if self.subset else {}),
-            **({"flags": list(self.flags)} if self.flags else {}),
-            **{
-                name: other.config()
-                for name, other in (("encoder", self.encoder), ("queries", self.queries))
-                if other is not None
-            },
+            **({"takes": list(taken)} if taken else {}),
         }
+        return (own, *(config for run in taken.values() for config in run.configs()))
+
+    @functools.cache  # noqa: B019
+    def versions(self) -> Mapping[str, int]:
+        """ "SYSTEM.KIND" → version of its stages, and of those of the runs that it takes from."""
+        from gr_jax.stages import document_encoder
+
+        instead = {} if self.encoder is None else {document_encoder.NAME: document_encoder.taken}
+        found = resolved.versions(self.resolved(), instead)
+        for run in (self.encoder, self.queries):
+            found |= run.versions() if run is not None else {}
+        return found
 
     def fingerprint(self) -> str:
         """The corpus' fingerprint."""
@@ -129,9 +173,17 @@ class RecipeRun:
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
 
     def input_folder(self, stage: str, name: str) -> pathlib.Path:
-        """The shared folder of an input of one of its own stages."""
+        """The folder of an input of one of its own stages, where runs share it.
+
+        Raises:
+          InputError: there is none.
+        """
         meta = json.loads((self.folder / stage / "manifest.json").read_text(encoding="utf-8"))["meta"]
-        return self.folder.parent / "shared" / f"{name}-{meta['inputs'][name]}"
+        shared = self.folder.parent / "shared"
+        found = list(shared.glob(f"*-{meta['inputs'][name]}"))
+        if len(found) != 1:
+            raise InputError(f"the stage {name} that {stage} read is not there", "Make the run again.", file=shared)
+        return found[0]
 
     def core_minutes(self, stages: Sequence[str] = ("model", "query_model", "joint_model")) -> float:
         """Of its stages and its encoder's, all cores together; after an interruption, of the time that they took."""
@@ -174,19 +226,14 @@ def launch(program: str, *arguments: str) -> float:
 @functools.cache
 def fingerprint(data: str, subset: str = "") -> str:
     """The corpus' fingerprint."""
+    if data == PYTHON_DOCS:
+        return python_docs().corpus.fingerprint
     folder = harness.data_folder(data)
-    return read_beir(folder, subset=folder / "subsets" / f"{subset}.ids.gz" if subset else None).corpus.fingerprint
+    return read_beir(folder, subset=_subset(folder, subset) if subset else None).corpus.fingerprint
 
 
-def settings_hash(gin_files: Sequence[str]) -> str:
-    """A hash of configuration files and what they include, comments aside: an edit makes their rows stale."""
-    digest = hashlib.sha256()
-    waiting = list(gin_files)
-    while waiting:
-        text = (harness.CHECKOUT / waiting.pop(0)).read_text(encoding="utf-8")
-        waiting += re.findall(r'^include "(.*)"', text, re.MULTILINE)
-        digest.update(re.sub(r"(?m)^#.*\n|^\s*\n", "", text).encode())
-    return digest.hexdigest()[:16]
+def _subset(folder: pathlib.Path, name: str) -> pathlib.Path:
+    return folder / "subsets" / f"{name}.ids.gz"
 
 
 def mean_over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:

@@ -8,11 +8,13 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gr_jax import storage
 from gr_jax.errors import InputError
+
+_OF_SYSTEMS = ("runs", "versions", "digest", "rekeyed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Record:
       hardware: CPU model, cores, memory, accelerator.
       date: when it was finished, UTC.
       seconds: how long measuring took.
+      runs: of each system that it ran, what decided its results: see `harness.Ran.config`.
+      versions: of the stages that these systems have: "SYSTEM.KIND" → version.
+      digest: of the versions.
+      rekeyed: of a row that was measured before keys were made as they are now: the commit at which its systems were
+        shown to be bit-identical, and the comparisons that showed it.
     """
 
     values: Mapping[str, float]
@@ -40,19 +47,34 @@ class Record:
     hardware: str
     date: str
     seconds: float
+    runs: tuple[Mapping[str, Any], ...] = ()
+    versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    digest: str = ""
+    rekeyed: Mapping[str, Any] | None = None
 
 
-def config_key(config: Mapping[str, Any], corpus: str, seeds: tuple[int, ...]) -> str:
+def config_key(
+    config: Mapping[str, Any], corpus: str, seeds: Sequence[int], runs: Sequence[Mapping[str, Any]] = ()
+) -> str:
     """Sixteen hex digits that change when any of these does.
 
     Raises:
       InputError: the configuration is not JSON.
     """
+    return digest([config, corpus, list(seeds), *([[digest(one) for one in runs]] if runs else [])])
+
+
+def digest(value: Any) -> str:
+    """Sixteen hex digits of a JSON value, whatever the order of its names.
+
+    Raises:
+      InputError: it is not JSON.
+    """
     try:
-        text = json.dumps([config, corpus, list(seeds)], sort_keys=True, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"a row's configuration is recorded as JSON: {error}", "Use text, numbers, lists and dicts.", value=config
+            f"a row's configuration is recorded as JSON: {error}", "Use text, numbers, lists and dicts.", value=value
         ) from error
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
@@ -65,7 +87,7 @@ def read(file: pathlib.Path) -> dict[str, Record]:
     """
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-        return {name: Record(**{**row, "seeds": tuple(row["seeds"])}) for name, row in raw["rows"].items()}
+        return {name: _record(row, raw.get("runs", {})) for name, row in raw["rows"].items()}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -76,9 +98,31 @@ def read(file: pathlib.Path) -> dict[str, Record]:
 
 def write(file: pathlib.Path, name: str, record: Record) -> None:
     """Adds one row to the file, or replaces it there; the other rows stay, whoever measured them meanwhile."""
+    write_all(file, {name: record})
+
+
+def write_all(file: pathlib.Path, new: Mapping[str, Record]) -> None:
+    """`write` of several rows at once."""
     with _lock(file.parent):
-        rows = read(file) | {name: record}
-        storage.write_json(file, {"rows": {name: dataclasses.asdict(row) for name, row in rows.items()}})
+        rows = read(file) | dict(new)
+        # Many rows are of one run: what decided its results stands in the file once.
+        runs = {digest(one): one for record in rows.values() for one in record.runs}
+        table: dict[str, Any] = {"rows": {name: _row(record) for name, record in rows.items()}}
+        storage.write_json(file, table | ({"runs": runs} if runs else {}))
+
+
+def _record(row: Mapping[str, Any], runs: Mapping[str, Any]) -> Record:
+    found = [runs[one] for one in row.get("runs", ())]
+    record = Record(**{**row, "seeds": tuple(row["seeds"]), "runs": tuple(found)})
+    if record.digest != (digest(record.versions) if record.versions else ""):
+        raise ValueError("the versions of a row's stages are not those of its digest")
+    return record
+
+
+def _row(record: Record) -> dict[str, Any]:
+    """As the file has it; what rows that run no system lack is left out."""
+    row = dataclasses.asdict(record) | {"runs": [digest(one) for one in record.runs]}
+    return {name: value for name, value in row.items() if value or name not in _OF_SYSTEMS}
 
 
 @contextlib.contextmanager

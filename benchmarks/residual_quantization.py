@@ -12,27 +12,31 @@ import functools
 import os
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
-from gr_jax.clustering import reconstruct, residual_quantization
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
-from gr_jax.recipes import BeirFolder, Vectors, documents
-from gr_jax.recipes.stages import Runner
 
 RUNS = harness.CHECKOUT / "runs" / "benchmarks"
 DATA, SUBSET = "wiki_intro_179k", "100k"
-VECTORS = Vectors(encoder="minilm", max_length=64)
+VECTORS: dict[str, Any] = {"encoder": "minilm", "max_length": 64, "passages": "document", "most_sentences": 12}
 
 
 def embeddings() -> np.ndarray:
     """float32 [100,000, 384]: MiniLM's vectors of titles and introductions; made once, kept under their content key."""
+    from gr_jax.stages import documents
+    from gr_jax.stages.runner import Runner
+    from gr_jax.stages.sources import BeirFolder
+    from gr_jax.stages.vectors import Vectors, load_vectors, vectors_of
+
     folder = harness.data_folder(DATA)
-    corpus = documents.corpus_stage(BeirFolder(str(folder), subset=str(folder / "subsets" / f"{SUBSET}.ids.gz")))
-    vectors = documents.vectors_stage(corpus, VECTORS)
-    return np.asarray(documents.load_vectors(Runner(RUNS, shared_dir=RUNS).run([corpus, vectors])["vectors"]))
+    corpus = documents.corpus(BeirFolder(str(folder), subset=str(folder / "subsets" / f"{SUBSET}.ids.gz")))
+    vectors, runner = vectors_of(corpus, Vectors(**VECTORS)), Runner(RUNS, shared_dir=RUNS)
+    runner.run([corpus, vectors])
+    return np.asarray(load_vectors(runner.folder(vectors)))
 
 
 def measure(levels: int, bits: int, seed: int) -> dict[str, float]:
@@ -41,6 +45,8 @@ def measure(levels: int, bits: int, seed: int) -> dict[str, float]:
         import faiss
     except ImportError as missing:
         raise InputError("this benchmark compares against faiss", "pip install faiss-cpu") from missing
+    from gr_jax.clustering import reconstruct, residual_quantization
+
     points = embeddings()
     faiss.omp_set_num_threads(len(os.sched_getaffinity(0)))  # as many as XLA takes
     started = time.monotonic()
@@ -79,7 +85,7 @@ def rows() -> list[harness.Row]:
     return [
         harness.Row(
             name=f"{SUBSET} {levels} × {1 << bits}",
-            config={"data": DATA, "subset": SUBSET, "levels": levels, "bits": bits, "vectors": VECTORS.as_config()},
+            config={"data": DATA, "subset": SUBSET, "levels": levels, "bits": bits, "vectors": VECTORS},
             measure=functools.partial(measure, levels, bits, seed),
             at_most={"error of peer's": 1.02, "time of peer's": 2.0},
             note="peer: faiss ResidualQuantizer",

@@ -19,7 +19,6 @@ from gr_jax.models.cross_encoder import CrossEncoderModel as CrossEncoderModel
 from gr_jax.models.docid_tables import initialise_docid_tables as initialise_docid_tables
 from gr_jax.models.encoder_decoder import DecoderCache as DecoderCache
 from gr_jax.models.encoder_decoder import EncoderDecoder as EncoderDecoder
-from gr_jax.models.gdr import GDRModel as GDRModel
 
 # What trains, decodes and embeds.
 from gr_jax.models.generative import EncoderDecoderModel as EncoderDecoderModel

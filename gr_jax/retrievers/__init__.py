@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gr_jax.retrievers.cross_encoder import CrossEncoderScorer as CrossEncoderScorer
     from gr_jax.retrievers.dense import DenseRetriever as DenseRetriever
     from gr_jax.retrievers.dense_encoder import DenseEncoder as DenseEncoder
-    from gr_jax.retrievers.gdr import GDRRetriever as GDRRetriever
     from gr_jax.retrievers.generative import GenerativeRetriever as GenerativeRetriever
     from gr_jax.retrievers.hybrid import HybridRetriever as HybridRetriever
     from gr_jax.retrievers.late_interaction import LateInteractionRetriever as LateInteractionRetriever
@@ -31,7 +30,6 @@ _LAZY = {
     "CrossEncoderScorer": "cross_encoder",
     "DenseEncoder": "dense_encoder",
     "DenseRetriever": "dense",
-    "GDRRetriever": "gdr",
     "GenerativeRetriever": "generative",
     "HybridRetriever": "hybrid",
     "LateInteractionRetriever": "late_interaction",

@@ -18,7 +18,7 @@ _RETRIEVERS = {
     "generative": "gr_jax.retrievers.generative:GenerativeRetriever",
     "bm25": "gr_jax.retrievers.lexical:BM25",
     "dense": "gr_jax.retrievers.dense:DenseRetriever",
-    "gdr": "gr_jax.retrievers.gdr:GDRRetriever",
+    "gdr": "gr_jax.systems.gdr.retriever:GDRRetriever",
     "hybrid": "gr_jax.retrievers.hybrid:HybridRetriever",
     "late_interaction": "gr_jax.retrievers.late_interaction:LateInteractionRetriever",
     "rerank": "gr_jax.retrievers.rerank:RerankRetriever",
@@ -50,7 +50,7 @@ def load(folder: str | os.PathLike) -> Searcher:
     """Opens an index.
 
     Args:
-      folder: what a recipe's index stage, or `save`, wrote (`MODEL_DIR/index`).
+      folder: what a system's index stage, or `save`, wrote (`MODEL_DIR/index`).
 
     Returns:
       A searcher: `load(folder).search("a question", k=5)`.

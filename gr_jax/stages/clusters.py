@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,24 +12,15 @@ import gin
 import numpy as np
 from jaxtyping import Float
 
-from gr_jax import clustering, storage
+from gr_jax import clustering
 from gr_jax import docids as docids_lib
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
-from gr_jax.recipes import bindings
-from gr_jax.recipes.settings import Settings, at_least, one_of
-from gr_jax.recipes.stages import Stage, Workplace
+from gr_jax.stages.graph import Place, Stage, stage
+from gr_jax.stages.settings import Settings, setting
+from gr_jax.stages.vectors import load_owner, load_vectors
 
-# What gin can set of each algorithm besides what `Clusters` says. Large nodes of a hierarchy are split by k-means, flat
-# clusters get names by balanced k-means.
-_NAMED_BY = (clustering.kmeans, clustering.balanced_kmeans)
-ALGORITHMS = {
-    "hierarchical": (docids_lib.hierarchical_kmeans, clustering.kmeans),
-    "kmeans": _NAMED_BY,
-    "spherical": _NAMED_BY,
-    "balanced": _NAMED_BY,
-    "agglomerative": (clustering.agglomerative, *_NAMED_BY),
-}
+ALGORITHMS = ("hierarchical", "kmeans", "spherical", "balanced", "agglomerative")
 # Tokens in one level of names: as long as scoring all of them is cheap, that finds the best clusters exactly. What a
 # tree of as many costs: `benchmarks.gdr_sensitivity`, "a tree".
 WIDEST = 1024
@@ -38,7 +29,7 @@ _ROUNDING_ERRORS = 64
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
-@gin.configurable(module="gr_jax.recipes")
+@gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
 class Clusters(Settings):
     """Clusters of documents, and their identifiers.
@@ -59,42 +50,18 @@ class Clusters(Settings):
       seed: of the clustering.
     """
 
-    algorithm: str = "hierarchical"
-    budget: int = 800
-    branching: int | Sequence[int] | None = None
-    most_docids: int = 1
-    margin: float = 0.1
-    tokens: str = "node"
-    sample: int = 8192
-    seed: int = 0
+    algorithm: str = setting("hierarchical", choices=ALGORITHMS)
+    budget: int = setting(800, at_least=2)
+    branching: int | Sequence[int] | None = setting(None, at_least=2)
+    most_docids: int = setting(1, at_least=1)
+    margin: float = setting(0.1, at_least=0)
+    tokens: str = setting("node", choices=("position", "node"))
+    sample: int = setting(8192, at_least=2)
+    seed: int = setting(0, at_least=0)
 
-    def __post_init__(self):
-        one_of("Clusters.algorithm", self.algorithm, *ALGORITHMS)
-        one_of("Clusters.tokens", self.tokens, "position", "node")
-        at_least(2, budget=self.budget)
-        at_least(1, most_docids=self.most_docids)
-        at_least(0, seed=self.seed)
-        if self.branching is not None:
-            widths = self.branching if isinstance(self.branching, Sequence) else [self.branching]
-            if not widths or not all(isinstance(width, numbers.Integral) and width >= 2 for width in widths):
-                raise InputError(
-                    "Clusters.branching is neither a whole number of 2 or more nor a list of such",
-                    "Set it to 30, or to [28, 58].",
-                    value=self.branching,
-                )
-        if not self.margin >= 0:
-            raise InputError("Clusters.margin is below 0", "Set it to 0.1.", value=self.margin)
-        if self.algorithm == "agglomerative":
-            at_least(self.budget, sample=self.sample)
-
-    def as_config(self) -> dict[str, Any]:
-        """What the algorithm reads, as JSON values, with what gin binds of its functions."""
-        config = dataclasses.asdict(self) | {"branching": self.widths}
-        if self.algorithm != "agglomerative":
-            del config["sample"]
-        if self.most_docids == 1:
-            del config["margin"]
-        return config | bindings.of(*ALGORITHMS[self.algorithm])
+    def check(self) -> None:
+        if self.algorithm == "agglomerative" and self.sample < self.budget:
+            raise InputError("Clusters.sample is too small", f"Set it to {self.budget} or more.", value=self.sample)
 
     @property
     def widths(self) -> int | Sequence[int]:
@@ -184,31 +151,39 @@ def make_clusters(vectors: Float[np.ndarray, "n d"], settings: Clusters, *, prog
     return docids_lib.name_clusters(vectors, found.assignments, scheme=f"{settings.algorithm}_clusters", **shared)
 
 
-def clusters_stage(vectors_stage: Stage, settings: Clusters) -> Stage:
-    """Clusters of the documents, from the vectors of a stage `vectors`; sizes are in the manifest.
+def clusters_of(vectors: Stage, settings: Clusters) -> Stage:
+    """The stage of the clusters that settings name; what only another algorithm reads changes nothing."""
+    return clusters(
+        vectors,
+        settings=dataclasses.replace(
+            settings,
+            branching=settings.widths,
+            sample=settings.sample if settings.algorithm == "agglomerative" else Clusters.sample,
+            margin=settings.margin if settings.most_docids > 1 else Clusters.margin,
+        ),
+    )
+
+
+@stage(shared=True)
+def clusters(place: Place, vectors: pathlib.Path, *, settings: Clusters) -> None:
+    """Clusters of the documents, from their vectors; sizes are in the manifest.
 
     Raises:
-      InputError: when it is run: documents have several vectors each.
+      InputError: documents have several vectors each.
     """
-
-    def make(place: Workplace) -> None:
-        folder = place.inputs[vectors_stage.name]
-        owner = storage.load_array(folder / "owner.npy")
-        if (owner != np.arange(len(owner))).any():
-            raise InputError(
-                "clusters are of documents, and some of these have several vectors",
-                "Give vectors of whole documents.",
-                file=folder,
-            )
-        vectors = storage.load_array(folder / "vectors.npy", mmap=True)
-        cids = make_clusters(np.asarray(vectors), settings, progress=True)
-        cids.save(place.folder / "cids")
-        place.meta.update(sizes(cids))
-
-    return Stage("clusters", settings.as_config(), (vectors_stage,), make, shared=True)
+    owner = load_owner(vectors)
+    if (owner != np.arange(len(owner))).any():
+        raise InputError(
+            "clusters are of documents, and some of these have several vectors",
+            "Give vectors of whole documents.",
+            file=vectors,
+        )
+    cids = make_clusters(np.asarray(load_vectors(vectors)), settings, progress=True)
+    cids.save(place.folder / "cids")
+    place.notes.update(sizes(cids))
 
 
-def load_clusters(folder) -> Docids:
+def load_clusters(folder: pathlib.Path) -> Docids:
     """The clusters' identifiers and documents, of a finished clusters stage."""
     return Docids.load(folder / "cids")
 

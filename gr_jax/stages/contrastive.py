@@ -183,9 +183,7 @@ def evaluation(
     return training.DevEvaluation(retriever, dataset, settings.dev_queries, splits=judged, corpus=corpus)
 
 
-def searched(
-    dataset: corpus_lib.Dataset, judged: Judged | None, settings: ContrastiveTraining
-) -> corpus_lib.Corpus:
+def searched(dataset: corpus_lib.Dataset, judged: Judged | None, settings: ContrastiveTraining) -> corpus_lib.Corpus:
     """What retrieval during training searches: all documents, or the answers of the queries that are asked and a random
     sample of the others."""
     corpus, most = dataset.corpus, settings.dev_documents

@@ -5,9 +5,9 @@
 
     embedded = vectors(corpus_stage, settings=Vectors())          # makes nothing yet
 
-Called without its place, the function gives a `Stage`. Parameters that are bound to stages are its inputs: one, none, or
-a list of them. All others are its key, together with the keys of its inputs. So a stage takes exactly what it reads, and
-what it does not take cannot make it stale.
+Called without its place, the function gives a `Stage`. Parameters that are bound to stages are its inputs: one, none,
+or a list of them. All others are its key, together with the keys of its inputs. So a stage takes exactly what it reads,
+and what it does not take cannot make it stale.
 """
 
 from __future__ import annotations
@@ -50,22 +50,19 @@ class Stage:
       inputs: parameter → the stage, or the stages, whose finished folders it gets.
       settings: parameter → value.
       name: of its folder in MODEL_DIR, unique among the stages of a system.
+      shared: it lives in the common folder under its key, for all systems, instead of in MODEL_DIR.
     """
 
     function: StageFunction
     inputs: Mapping[str, Stage | tuple[Stage, ...]]
     settings: Mapping[str, Any]
     name: str
+    shared: bool
 
     @property
     def kind(self) -> str:
         """The function's name, which manifests say."""
         return self.function.name
-
-    @property
-    def shared(self) -> bool:
-        """Whether it lives in the common folder under its key, for all systems, instead of in MODEL_DIR."""
-        return self.function.shared
 
     @property
     def version(self) -> int:
@@ -86,6 +83,10 @@ class Stage:
     def named(self, name: str) -> Stage:
         """The same stage under another name, where a system has two of one function."""
         return dataclasses.replace(self, name=name)
+
+    def for_all(self) -> Stage:
+        """The same stage in the common folder, whatever its function says."""
+        return dataclasses.replace(self, shared=True)
 
     def upstream(self) -> Iterator[Stage]:
         """The stages that it reads, in the order of its parameters."""
@@ -118,7 +119,7 @@ class StageFunction:
                 inputs[name] = tuple(value)
             else:
                 settings[name] = value
-        return Stage(self, inputs, settings, self.name)
+        return Stage(self, inputs, settings, self.name, self.shared)
 
 
 def stage(*, shared: bool = False, version: int = 1, trains: bool = False) -> Callable[[Callable], StageFunction]:
@@ -152,7 +153,9 @@ def in_order(*wanted: Stage) -> list[Stage]:
         for upstream in one.upstream():
             add(upstream)
         if one.name in found:
-            raise InputError("two stages have one name", "Give one of them another: stage(...).named(...).", value=one.name)
+            raise InputError(
+                "two stages have one name", "Give one of them another: stage(...).named(...).", value=one.name
+            )
         found[one.name] = one
 
     for one in wanted:

@@ -272,4 +272,3 @@ def _list_files(folder: pathlib.Path) -> list[str]:
 
 def _describe(path: pathlib.Path) -> dict:
     return {"sha256": sha256(path), "bytes": path.stat().st_size}
-

@@ -1,5 +1,6 @@
 """Toy benchmarks: what is measured when, what survives, what is judged."""
 
+import functools
 import json
 import os
 import pathlib
@@ -19,6 +20,19 @@ from gr_jax.errors import InputError
 CHECKOUT = pathlib.Path(harness.__file__).resolve().parents[1]
 
 
+class Toy:
+    """A system that is run."""
+
+    def __init__(self):
+        self.data, self.settings, self.stages = "toy", {"training": {"steps": 60}, "beams": 5}, {"model": 1, "index": 3}
+
+    def configs(self) -> list[dict]:
+        return [{"system": "DSI", "data": self.data, "settings": self.settings}]
+
+    def versions(self) -> dict[str, int]:
+        return {f"DSI.{kind}": version for kind, version in self.stages.items()}
+
+
 class Bench:
     """A benchmark whose rows count how often they are measured."""
 
@@ -27,6 +41,7 @@ class Bench:
         self.values = {"bm25": {"Success@10": 0.9}, "dsi": {"Success@10": 0.8, "seconds": 3.0}}
         self.config = {"steps": 100, "beams": [1, 2]}
         self.corpus, self.seeds = "aaaa", (0,)
+        self.ran = {"dsi": Toy()}
         self.fails: dict[str, BaseException] = {}
 
     def rows(self) -> list[Row]:
@@ -36,8 +51,15 @@ class Bench:
                 raise self.fails[name]
             return self.values[name]
 
+        def fingerprint():
+            if isinstance(self.corpus, Exception):
+                raise self.corpus
+            return self.corpus
+
         def row(name, **bounds):
-            return Row(name, self.config, lambda: measure(name), corpus=lambda: self.corpus, seeds=self.seeds, **bounds)
+            runs = [self.ran[name]] if name in self.ran else []
+            measuring = functools.partial(measure, name)
+            return Row(name, self.config, measuring, corpus=fingerprint, seeds=self.seeds, runs=runs, **bounds)
 
         return [
             row("bm25"),
@@ -80,10 +102,27 @@ def test_rows_are_measured_again_when_asked(bench):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda bench: bench.config.update(steps=200), "stale: changed since: steps"),
-        (lambda bench: bench.config.update(beams=(1, 3), new=1), "stale: changed since: beams, new"),
-        (lambda bench: setattr(bench, "corpus", "bbbb"), "stale: measured on corpus aaaa, now bbbb"),
+        (lambda bench: bench.config.update(steps=200), "stale: steps: 100 → 200"),
+        (lambda bench: bench.config.update(beams=(1, 3), new=1), r"stale: beams: \[1, 2\] → \[1, 3\]; new: None → 1"),
         (lambda bench: setattr(bench, "seeds", (1,)), r"stale: seeds \[1\], were \[0\]"),
+        (lambda bench: bench.ran["dsi"].settings.update(warmup=10), r"stale: DSI.settings.warmup: None → 10"),
+        (
+            lambda bench: bench.ran["dsi"].settings["training"].update(steps=50),
+            r"stale: DSI.settings.training.steps: 60 → 50",
+        ),
+        (lambda bench: setattr(bench.ran["dsi"], "data", "other"), "stale: DSI.data: 'toy' → 'other'"),
+        (
+            lambda bench: bench.ran["dsi"].stages.update(model=2),
+            "older versions of stages: DSI.model: version 1, now 2",
+        ),
+        (
+            lambda bench: bench.ran["dsi"].stages.update(rerank=1),
+            "older versions of stages: DSI.rerank: not run, now version 1",
+        ),
+        (
+            lambda bench: bench.ran["dsi"].stages.pop("index"),
+            "older versions of stages: DSI.index: version 3, not run now",
+        ),
     ],
 )
 def test_check_names_stale_rows_and_measures_them_only_when_told(bench, capsys, change, says):
@@ -91,9 +130,46 @@ def test_check_names_stale_rows_and_measures_them_only_when_told(bench, capsys, 
     change(bench)
     assert bench("--check") == 1 and bench.measured == []
     err = capsys.readouterr().err
-    assert re.search(f"bm25: {says}", err) and re.search(f"dsi: {says}", err)
-    assert bench("--check", "--measure") == 0 and bench.measured == ["bm25", "dsi"]
+    assert re.search(f"dsi: {says}", err)
+    names = re.findall("^(bm25|dsi): ", err, re.MULTILINE)
+    assert names == (["dsi"] if "DSI" in says else ["bm25", "dsi"])
+    assert bench("--check", "--measure") == 0 and bench.measured == names
     assert bench("--check") == 0
+
+
+def test_judging_looks_at_no_documents_and_measuring_does(bench, capsys):
+    bench()
+    bench.corpus = InputError("no data", "Fetch it.")
+    assert bench("--check") == 0 and bench.measured == []
+    assert bench() == 2 and "no data" in capsys.readouterr().err
+    bench.corpus = "bbbb"
+    assert bench("--check") == 0
+    assert bench() == 0 and bench.measured == ["bm25", "dsi"]
+    assert "measuring bm25 (stale: measured on corpus aaaa, now bbbb)" in capsys.readouterr().err
+    assert bench.recorded["dsi"]["corpus"] == "bbbb" and bench() == 0 and bench.measured == []
+
+
+def test_what_a_row_ran_is_recorded_once_for_all_rows(bench):
+    bench()
+    row, file = bench.recorded["dsi"], json.loads((bench.folder / "toy.json").read_text())
+    assert row["versions"] == {"DSI.index": 3, "DSI.model": 1} and row["digest"]
+    assert [file["runs"][digest] for digest in row["runs"]] == bench.ran["dsi"].configs()
+    assert not {"runs", "versions", "digest", "rekeyed"} & set(bench.recorded["bm25"])
+    record = records.read(bench.folder / "toy.json")["dsi"]
+    records.write(bench.folder / "toy.json", "another", record)
+    again = json.loads((bench.folder / "toy.json").read_text())
+    assert again["runs"] == file["runs"] and again["rows"]["another"] == row == again["rows"]["dsi"]
+    bench.ran["dsi"].settings["warmup"] = 10
+    bench("--rows=dsi")
+    again = json.loads((bench.folder / "toy.json").read_text())
+    assert len(again["runs"]) == 2 and again["rows"]["dsi"]["runs"] != again["rows"]["another"]["runs"]
+
+
+def test_versions_that_were_edited_are_refused(bench, capsys):
+    bench()
+    file = bench.folder / "toy.json"
+    file.write_text(file.read_text().replace('"DSI.model": 1', '"DSI.model": 2'))
+    assert bench("--check") == 2 and "not those of its digest" in capsys.readouterr().err
 
 
 def test_a_tuple_in_a_configuration_is_not_a_change(bench):
@@ -226,9 +302,9 @@ def test_the_table_shows_values_beside_their_bounds(bench, capsys):
     assert "| .100 (≥ .765) ✗ |" in capsys.readouterr().out
     bench.config["steps"] = 7
     bench("--check", "--markdown")
-    assert "| dsi | – (≥ –) | – (≤ 5.000) | toy; stale: changed since: steps |" in capsys.readouterr().out
+    assert "| dsi | – (≥ –) | – (≤ 5.000) | toy; stale: steps: 100 → 7 |" in capsys.readouterr().out
     bench("--check")
-    assert "stale: changed since: steps" in capsys.readouterr().out
+    assert "stale: steps: 100 → 7" in capsys.readouterr().out
 
 
 def test_pictures_are_drawn_of_what_was_measured_never_to_judge_it(bench):

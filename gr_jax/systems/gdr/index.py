@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import pathlib
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,73 +13,78 @@ import numpy as np
 from gr_jax import evaluation, storage
 from gr_jax.corpus import Dataset
 from gr_jax.models import network_folder
-from gr_jax.recipes import bindings, dense_index, document_encoder, documents, examples, gdr_learning, mining, results
-from gr_jax.recipes import clusters as clusters_lib
-from gr_jax.recipes.dense_settings import Encoders
-from gr_jax.recipes.gdr_settings import ClusterSearch, Matching
-from gr_jax.recipes.stages import Stage, Workplace
-from gr_jax.retrievers import gdr_choice, index
+from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.base import Ranking, Retriever, ranking_to_run
-from gr_jax.retrievers.gdr import GDRRetriever
-from gr_jax.retrievers.vectors_alone import VectorsAlone
+from gr_jax.stages import results
+from gr_jax.stages.bm25 import load_bm25
+from gr_jax.stages.clusters import load_clusters
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.negatives import load_encoder
+from gr_jax.stages.training import folder_bytes
+from gr_jax.stages.vectors import load_owner, load_vectors
+from gr_jax.stages.vocabulary import load_vocabulary
+from gr_jax.systems.gdr import choice as gdr_choice
+from gr_jax.systems.gdr.learning import make_retriever
+from gr_jax.systems.gdr.retriever import GDRRetriever
+from gr_jax.systems.gdr.settings import ClusterSearch
+from gr_jax.systems.gdr.vectors_alone import VectorsAlone
 
 # Of the ranking of all documents by the query's vector, in tables.
 VECTORS_ALONE = "{}, vectors alone"
 
 
-def index_stage(
-    corpus: Stage,
-    reading: Stage,
-    clusters: Stage,
-    model: Stage,
-    encoder: Stage,
-    vectors: Stage,
-    encoders: Encoders,
-    matching: Matching,
+@stage()
+def index(
+    place: Place,
+    corpus: pathlib.Path,
+    query_vocabulary: pathlib.Path,
+    clusters: pathlib.Path,
+    model: pathlib.Path,
+    encoder: pathlib.Path,
+    vectors: pathlib.Path,
+    *,
+    similarity: str,
+    pooling: str,
     search: ClusterSearch,
     most_sentences: int,
-) -> Stage:
+) -> None:
     """All that answering needs, in one folder. Weight and number of clusters are the best on dev, and stand with all
     that were measured in `choice.json`; without a dev split they are those by which training looks at dev.
 
     Args:
-      reading: the vocabulary of queries.
       model: has the network.
       encoder: of documents.
       vectors: of documents, or of the passages that are searched.
+      similarity, pooling: of queries' vectors with documents', and of queries' states.
+      search: settings.
+      most_sentences: of a document that have vectors.
     """
-
-    def make(place: Workplace) -> None:
-        dataset = documents.load_dataset(place.inputs["corpus"])
-        module, params = network_folder.load_network(place.inputs[model.name])
-        retriever = gdr_learning.make_retriever(
-            module,
-            params,
-            examples.load_vocabulary(place.inputs[reading.name]),
-            clusters_lib.load_clusters(place.inputs["clusters"]),
-            documents.load_vectors(place.inputs[vectors.name]),
-            documents.load_owner(place.inputs[vectors.name]) if most_sentences else None,
-            document_encoder.load_encoder(place.inputs[encoder.name]),
-            dataset.transform,
-            encoders,
-            matching,
-            search,
-            most_sentences=most_sentences,
-        )
-        choice = choose_on_dev(retriever, dataset, search)
-        storage.write_json(place.folder / "choice.json", choice.as_json())
-        index.fill(place.folder, choice.retriever(retriever), dataset.corpus)
-        size = sum(file.stat().st_size for file in place.folder.rglob("*") if file.is_file())
-        place.meta.update(
-            {"documents": len(dataset.corpus), "bytes": size, "beta": choice.beta, "chosen": choice.chosen}
-        )
-
-    config = {
-        "search": bindings.of(gdr_choice.choose) | search.as_config(),
-        "matching": {"similarity": matching.similarity},
-        "pooling": encoders.pooling,
-    }
-    return Stage("index", config, (corpus, reading, clusters, model, encoder, vectors), make)
+    dataset = load_dataset(corpus)
+    module, params = network_folder.load_network(model)
+    parts = types.SimpleNamespace(
+        dataset=dataset,
+        words=load_vocabulary(query_vocabulary),
+        cids=load_clusters(clusters),
+        vectors=load_vectors(vectors),
+        encoder=load_encoder(encoder),
+    )
+    owner = load_owner(vectors) if most_sentences else None
+    retriever = make_retriever(
+        module, params, parts, owner, pooling, similarity, search.look,
+        backend=search.backend, most_sentences=most_sentences,
+    )  # fmt: skip
+    choice = choose_on_dev(retriever, dataset, search)
+    storage.write_json(place.folder / "choice.json", choice.as_json())
+    indexes.fill(place.folder, choice.retriever(retriever), dataset.corpus)
+    place.notes.update(
+        {
+            "documents": len(dataset.corpus),
+            "bytes": folder_bytes(place.folder),
+            "beta": choice.beta,
+            "chosen": choice.chosen,
+        }
+    )
 
 
 def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSearch) -> gdr_choice.Choice:
@@ -100,44 +107,47 @@ def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSear
     )
 
 
-def results_stage(
-    name: str, corpus: Stage, bm25: Stage, clusters: Stage, model: Stage, built: Stage, *, provenance: dict[str, Any]
-) -> Stage:
+@stage()
+def gdr_results(
+    place: Place,
+    corpus: pathlib.Path,
+    bm25: pathlib.Path,
+    clusters: pathlib.Path,
+    model: pathlib.Path,
+    index: pathlib.Path,
+    *,
+    name: str,
+    provenance: Mapping[str, Any],
+) -> None:
     """Runs, measures and the report, with BM25 and the ranking of all documents by the query's vector beside it.
 
     Args:
-      name: of the system, in tables.
       model: the stage that trained last.
-      built: the index stage.
+      name: of the system, in tables.
       provenance: settings that reports must say: "pseudo_queries", "seeds".
     """
-
-    def make(place: Workplace) -> None:
-        dataset = documents.load_dataset(place.inputs["corpus"])
-        searcher = index.load(place.inputs["index"])
-        retriever = cast(GDRRetriever, searcher.retriever)
-        systems: dict[str, Retriever] = {
-            "BM25": mining.load_bm25(place.inputs["bm25"], dataset),
-            VECTORS_ALONE.format(name): VectorsAlone(retriever),
-            name: retriever,
-        }
-        splits = results.judged_splits(dataset)
-        report = dense_index.start_report(name, dataset, provenance | _about(place, retriever))
-        results.judge(place, report, dataset, systems)
-        dense_index.add_training(report, name, place.inputs[model.name])
-        if splits:
-            storage.write_json(place.folder / "clusters.json", _scored(retriever, dataset, splits))
-            results.add_examples(report, name, dataset, splits[-1], searcher)
-        results.finish(place, report, dataset)
-
-    settings = {"name": name, "measures": list(results.MEASURES), "depth": results.DEPTH, "provenance": provenance}
-    return Stage("results", settings, (corpus, bm25, clusters, model, built), make)
+    dataset = load_dataset(corpus)
+    searcher = indexes.load(index)
+    retriever = cast(GDRRetriever, searcher.retriever)
+    systems: dict[str, Retriever] = {
+        results.BM25: load_bm25(bm25, dataset),
+        VECTORS_ALONE.format(name): VectorsAlone(retriever),
+        name: retriever,
+    }
+    splits = results.judged_splits(dataset)
+    report = results.start_report(name, dataset, {**provenance, **_about(index, clusters, retriever)})
+    results.judge(place, report, dataset, systems)
+    results.add_training(report, name, model)
+    if splits:
+        storage.write_json(place.folder / "clusters.json", _scored(retriever, dataset, splits))
+        results.add_examples(report, name, dataset, splits[-1], searcher)
+    results.finish(place, report, dataset)
 
 
-def _about(place: Workplace, retriever: GDRRetriever) -> dict[str, Any]:
+def _about(index: pathlib.Path, clusters: pathlib.Path, retriever: GDRRetriever) -> dict[str, Any]:
     """What a report says of clusters and of what was chosen."""
-    choice = json.loads((place.inputs["index"] / "choice.json").read_text(encoding="utf-8"))
-    meta = storage.read_folder(place.inputs["clusters"], "clusters", verify=False).meta
+    choice = json.loads((index / "choice.json").read_text(encoding="utf-8"))
+    meta = storage.read_folder(clusters, "clusters", verify=False).meta
     sizes = meta["sizes"]
     chosen = "chosen on dev" if choice["table"] else "for there is no dev split to choose on"
     return {

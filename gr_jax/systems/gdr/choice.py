@@ -16,7 +16,7 @@ from gr_jax.retrievers.base import Ranking, ranking_to_run
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus, Queries
-    from gr_jax.retrievers.gdr import GDRRetriever
+    from gr_jax.systems.gdr.retriever import GDRRetriever
 
 BETAS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 CHOSEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120)
@@ -49,7 +49,7 @@ class Choice:
         return {**dataclasses.asdict(self), "table": [dict(point) for point in self.table]}
 
 
-# The recipe says the rest (`ClusterSearch`).
+# The settings say the rest (`ClusterSearch`).
 def choose(
     retriever: GDRRetriever,
     queries: Queries,

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from gr_jax.retrievers.base import Ranking, check_question, checked_allowed
-from gr_jax.retrievers.gdr import GDRRetriever
-from gr_jax.retrievers.gdr_decoding import Decoded
+from gr_jax.systems.gdr.decoding import Decoded
+from gr_jax.systems.gdr.retriever import GDRRetriever
 
 
 class VectorsAlone:

@@ -23,14 +23,14 @@ from gr_jax.dense.clustered import backend_at_hand
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.models.gdr import DOCUMENT
-from gr_jax.retrievers import gdr_decoding
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
-from gr_jax.retrievers.gdr_decoding import Decoded
-from gr_jax.retrievers.gdr_parts import check_parts, check_settings
 from gr_jax.retrievers.passages import Found, best_of_documents, first_depth, passage_name
 from gr_jax.retrievers.query_reader import QueryReader
+from gr_jax.systems.gdr import decoding as gdr_decoding
+from gr_jax.systems.gdr.decoding import Decoded
+from gr_jax.systems.gdr.model import DOCUMENT
+from gr_jax.systems.gdr.parts import check_parts, check_settings
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus

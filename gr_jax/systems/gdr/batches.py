@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-import gin
 import grain
 import numpy as np
 from jaxtyping import Bool, Float, Int32
@@ -15,7 +14,6 @@ from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.vector_batches import Completed, fingerprint_of_vectors, vectors_at
 
 
-@gin.configurable(module="gr_jax.training", denylist=["batches", "clusters", "vectors"])
 class GDRBatches(grain.IterDataset):
     """`ContrastiveBatches` with cluster identifiers (CIDs), and with document vectors where they are frozen.
 
