@@ -1,4 +1,7 @@
-"""Describes docids and draws their tree: `python -m launch.docids --index=DIR --picture=tree.svg`."""
+"""Describes the docids of an index, and draws their tree.
+
+python -m launch.docids --index=runs/mine/index --picture=tree.svg
+"""
 
 from __future__ import annotations
 
