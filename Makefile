@@ -28,7 +28,7 @@ INSTALLED := $(if $(filter-out no,$(INSTALL)),.installed)
 .NOTPARALLEL:
 
 quickstart: $(INSTALLED:%=$(QUICKSTART_VENV)/%)
-	@$(QUICKSTART_VENV)/bin/python -m launch.recipe --gin_file=gin_configs/recipes/quickstart.gin $(QUICKSTART_FLAGS)
+	@$(QUICKSTART_VENV)/bin/python -m launch.recipe --gin_file=gin_configs/systems/quickstart.gin $(QUICKSTART_FLAGS)
 
 test: lint
 	@$(VENV)/bin/python -m pytest $(PYTEST_FLAGS)

@@ -207,6 +207,7 @@ def training_speed(frozen: bool) -> dict[str, float]:
     from gr_jax import models
     from gr_jax.stages.training import make_optimizer
     from gr_jax.training.loop import train
+    from gr_jax.training.task import Task, TrainSettings
 
     harness.two_threads("dense_peers")
     prepared = prepare()
@@ -226,16 +227,17 @@ def training_speed(frozen: bool) -> dict[str, float]:
             started = time.perf_counter()
             return {}
 
-        train(
+        task = Task(
             models.BiEncoderModel(models.BiEncoder(prepared.encoder.config)),
             prepared.batches,
-            steps=steps,
-            optimizer=make_optimizer(prepared.training, prepared.multipliers if frozen else {}),
-            seed=prepared.training.seed,
             initial_params=prepared.encoder.params,
+            multipliers=prepared.multipliers if frozen else {},
             evaluate=look,
-            eval_every=TURN,
         )
+        settings = TrainSettings(
+            steps=steps, optimizer=make_optimizer(prepared.training), seed=prepared.training.seed, eval_every=TURN
+        )
+        train(task, settings)
     return _speeds(turns[2:], prepared.training.batch_size * TURN)
 
 

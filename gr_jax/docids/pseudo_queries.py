@@ -106,7 +106,7 @@ def pseudo_queries(
       cloze: a question to which a sentence holds the answer (`gr_jax.text.questions`); in texts that are not English
         the words around a gap.
       generated: the first ones of the document in a table that was made before, by a trained generator of queries
-        (`gr_jax.recipes.bm25_doct5query`).
+        (`bm25_doct5query`).
 
     Args:
       corpus: the documents.
@@ -186,7 +186,7 @@ def _table(corpus: Corpus, kinds: Mapping[str, int], generated: PseudoQueries | 
     if generated is None and GENERATED in kinds:
         raise InputError(
             'queries of the kind "generated" are to be made from no table',
-            "Name the table that gr_jax.recipes.bm25_doct5query made (PseudoQueries.generated in a recipe).",
+            "Name the table that bm25_doct5query made, as PseudoQueries.generated.",
         )
     if generated is None:
         return lambda index: iter(())

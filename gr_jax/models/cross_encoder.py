@@ -16,7 +16,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gin
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -36,7 +35,6 @@ POOLINGS = ("cls", "mean", "pooler")
 _init = nn.initializers.normal(stddev=0.02)
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class CrossEncoderConfig:
     """A cross-encoder.
@@ -212,7 +210,6 @@ def load_cross_encoder(folder: str | os.PathLike) -> tuple[CrossEncoder, dict]:
     return network_folder.read(folder, make)
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class CrossEncoderModel:
     """A `CrossEncoder` with those of T5X's model methods that training and scoring need: `get_initial_variables`,

@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +32,6 @@ from gr_jax.models.gradient_caching import encode_in_chunks
 TOKEN_WEIGHTS = ("uniform", "learned")
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class LateInteractionConfig:
     """A late-interaction network. The token ids are those of BERT's uncased vocabulary.
@@ -235,7 +233,6 @@ def load_late_interaction(folder: str | os.PathLike) -> tuple[LateInteraction, d
     return network_folder.read(folder, make)
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class LateInteractionModel(ContrastiveModel):
     """A `LateInteraction` with the model methods of `ContrastiveModel`, and `score_batch`; scores are those of MaxSim.

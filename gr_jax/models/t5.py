@@ -42,7 +42,7 @@ class T5Config:
     dtype: str = "float32"
 
     def __post_init__(self):
-        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # gin gives lists
+        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # a list has no hash
 
 
 def _attention(config: T5Config) -> MultiHeadAttention:

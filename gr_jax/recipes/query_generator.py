@@ -20,9 +20,10 @@ from gr_jax.recipes import bindings, documents, examples, pair_training, query_g
 from gr_jax.recipes.learning import seconds_of_earlier_starts
 from gr_jax.recipes.settings import Settings, at_least, check_heads, one_of
 from gr_jax.recipes.stages import Stage, Workplace
-from gr_jax.training.loop import EarlyStopping, train
+from gr_jax.training.loop import train
 from gr_jax.training.optimizers import Schedule, adamw
 from gr_jax.training.query_batches import DocumentQueries, QueryBatches
+from gr_jax.training.task import Task, TrainSettings
 
 # Tokens of a row of dev, which has few queries of a document.
 _DEV_TARGETS = 48
@@ -138,25 +139,23 @@ def generator_stage(corpus: Stage, vocabulary: Stage, settings: QueryGenerating)
         schedule = Schedule(
             settings.learning_rate, min(settings.warmup_steps, settings.steps // 2), "linear", settings.steps
         )
-        result = train(
+        task = Task(
             model,
             batches(data, "train", targets=settings.row_targets, seed=settings.seed),
-            steps=settings.steps,
-            optimizer=adamw(
-                schedule,
-                weight_decay=settings.weight_decay,
-                clip=settings.clip,
-                multipliers={"token_embedder": 0.0, "encoder": 0.0} if frozen else {},
-            ),
-            model_dir=place.work,
-            seed=settings.seed,
             initial_params=params,
+            multipliers={"token_embedder": 0.0, "encoder": 0.0} if frozen else {},
             evaluate=None if dev is None else evaluate,
-            eval_every=settings.evaluate_every,
-            early_stopping=EarlyStopping("dev/loss", mode="min") if dev is not None else None,
-            checkpoint_every=settings.checkpoint_every,
-            progress=True,
+            keep_best="dev/loss" if dev is not None else "",
+            mode="min",
         )
+        training = TrainSettings(
+            steps=settings.steps,
+            optimizer=adamw(schedule, weight_decay=settings.weight_decay, clip=settings.clip),
+            seed=settings.seed,
+            eval_every=settings.evaluate_every,
+            checkpoint_every=settings.checkpoint_every,
+        )
+        result = train(task, training, model_dir=place.work, progress=True)
         dev_losses = [record for record in result.history if record["step"] == result.step]
         place.meta.update({"step": result.step, "last_step": result.last_step, "dev": dev_losses})
         for name in ("train", "dev"):

@@ -50,7 +50,7 @@ def load(folder: str | os.PathLike) -> Searcher:
     """Opens an index.
 
     Args:
-      folder: what a recipe's index stage, or `save`, wrote (`MODEL_DIR/index`).
+      folder: what a system's index stage, or `save`, wrote (`MODEL_DIR/index`).
 
     Returns:
       A searcher: `load(folder).search("a question", k=5)`.

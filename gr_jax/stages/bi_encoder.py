@@ -18,11 +18,12 @@ from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import Mining
 from gr_jax.stages.pairs import load_asked, load_pairs
-from gr_jax.stages.refreshing import Refresher
-from gr_jax.stages.training import Task, fit, keep_curves
+from gr_jax.stages.training import fit, keep_curves
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
+from gr_jax.training.refreshed_negatives import RefreshedNegatives
+from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
 
 # Batches whose queries are all shorter are padded to this only; each length is compiled.
@@ -88,17 +89,17 @@ def _task(
             assert table is not None
             return table
 
-        refresher = Refresher(place.work / "negatives", first, mining.refresh_every, settings.steps, mine)
+        refresher = RefreshedNegatives(first, mine, every=mining.refresh_every)
     judged = contrastive.judged_queries(pairs, dataset, settings)
     searched = contrastive.searched(dataset, judged, settings)
-    source: NegativeSource = first if refresher is None else refresher.negatives
+    source: NegativeSource = first if refresher is None else refresher
     return Task(
         model=contrastive.bi_encoder_model(encoder.config, settings),
         batches=make_batches(queries, texts, source, settings, encoder.lengths),
-        params=encoder.params,
+        initial_params=encoder.params,
         multipliers=multipliers,
         evaluate=contrastive.evaluation(Reencoded(encoder, searched), dataset, judged, settings, searched),
-        refresher=refresher,
+        hooks=[] if refresher is None else [refresher.hook],
     )
 
 

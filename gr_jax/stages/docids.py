@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import gin
 import numpy as np
@@ -114,8 +115,8 @@ def docids(
     """
     dataset = load_dataset(corpus)
     owner = np.arange(len(dataset.corpus)) if vectors is None else load_owner(vectors)
-    array = None if vectors is None else np.asarray(load_vectors(vectors))
-    words = None if vocabulary is None else load_vocabulary(vocabulary)
+    array: Any = None if vectors is None else np.asarray(load_vectors(vectors))
+    words: Any = None if vocabulary is None else load_vocabulary(vocabulary)
     made = _make(dataset, array, words, Identifiers(**scheme))
     made.save(place.folder / "of_vectors")
     made = made.for_documents(owner, len(dataset.corpus))
@@ -123,9 +124,7 @@ def docids(
     place.notes.update({"statistics": docids_lib.statistics(made)})
 
 
-def _make(
-    dataset: corpus_lib.Dataset, vectors: np.ndarray | None, words: object, settings: Identifiers
-) -> docids_lib.Docids:
+def _make(dataset: corpus_lib.Dataset, vectors: Any, words: Any, settings: Identifiers) -> docids_lib.Docids:
     if settings.scheme == "hierarchical_kmeans":
         return docids_lib.hierarchical_kmeans(
             vectors,

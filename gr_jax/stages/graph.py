@@ -5,9 +5,9 @@
 
     embedded = vectors(corpus_stage, settings=Vectors())          # makes nothing yet
 
-Called without its place, the function gives a `Stage`. Parameters that are bound to stages are its inputs: one, none, or
-a list of them. All others are its key, together with the keys of its inputs. So a stage takes exactly what it reads, and
-what it does not take cannot make it stale.
+Called without its place, the function gives a `Stage`. Parameters that are bound to stages are its inputs: one, none,
+or a list of them. All others are its key, together with the keys of its inputs. So a stage takes exactly what it reads,
+and what it does not take cannot make it stale.
 """
 
 from __future__ import annotations

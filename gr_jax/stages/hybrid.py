@@ -31,8 +31,8 @@ def hybrid(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, index: pathli
     choice = combining.WeightChoice((0.5, 0.5), "min-max", ())
     if len(dataset.qrels.get("dev", ())):
         queries = dataset.split_queries("dev")
-        rankings = [retrievers.retrieve_all(part, queries, k=combining.DEPTH) for part in parts.values()]
-        choice = combining.choose_weight(*rankings, queries.ids, dataset.corpus, dataset.split("dev"))
+        lexical, dense = (retrievers.retrieve_all(part, queries, k=combining.DEPTH) for part in parts.values())
+        choice = combining.choose_weight(lexical, dense, queries.ids, dataset.corpus, dataset.split("dev"))
     indexes.save(place.folder / "index", choice.retriever(parts), dataset.corpus)
     storage.write_json(place.folder / "weights.json", choice.as_json())
     place.notes.update({"weights": list(choice.weights), "normalize": choice.normalize})

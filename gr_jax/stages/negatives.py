@@ -325,12 +325,6 @@ def check_refreshing(mining: Mining, training: ContrastiveTraining | None) -> No
     every = mining.refresh_every
     if every is None or training is None:
         return
-    if training.evaluate_every and every % training.evaluate_every:
-        raise InputError(
-            f"negatives are mined again at evaluations, which are every {training.evaluate_every} steps",
-            "Set Mining.refresh_every to a multiple of ContrastiveTraining.evaluate_every.",
-            value=every,
-        )
     if training.steps <= 2 * every:
         raise InputError(
             f"{training.steps} steps end before negatives that were mined again are used, which is from step "

@@ -91,7 +91,6 @@ def fields_of(settings: Settings | type[Settings]) -> tuple[dataclasses.Field, .
     return dataclasses.fields(settings)  # type: ignore[arg-type]
 
 
-@functools.cache
 def rules_of(cls: type, name: str) -> _Rules:
     """What `setting` was told of a field, by the class or by one that it extends with another default."""
     for one in cls.__mro__:
@@ -101,10 +100,12 @@ def rules_of(cls: type, name: str) -> _Rules:
     return _Rules()
 
 
-@functools.cache
 def types_of(cls: type) -> Mapping[str, Any]:
     """field → its type, annotations resolved."""
-    return typing.get_type_hints(cls)
+    return _hints(typing.cast(Any, cls))
+
+
+_hints = functools.cache(typing.get_type_hints)
 
 
 def settings_class(annotation: Any) -> type[Settings] | None:
@@ -126,12 +127,10 @@ def checked(name: str, value: Any, annotation: Any) -> Any:
     Raises:
       InputError: it is of another type.
     """
-    options = _options(annotation)
-    for one in options:
-        found = _as(value, one)
-        if found is not dataclasses.MISSING:
-            return found
-    wanted = " or ".join(dict.fromkeys(_describe(one) for one in options))
+    found = _as_one_of(value, annotation)
+    if found is not dataclasses.MISSING:
+        return found
+    wanted = " or ".join(dict.fromkeys(_describe(one) for one in _options(annotation)))
     raise InputError(f"{name} is not {wanted}", f"Give {wanted}.", value=value)
 
 
@@ -175,14 +174,14 @@ def _as(value: Any, wanted: Any) -> Any:
 def _mapping(value: Any, arguments: tuple[Any, ...]) -> Any:
     if not isinstance(value, collections.abc.Mapping) or not all(isinstance(name, str) for name in value):
         return dataclasses.MISSING
-    found = {name: checked_or_missing(one, arguments[1]) for name, one in value.items()}
+    found = {name: _as_one_of(one, arguments[1]) for name, one in value.items()}
     return dataclasses.MISSING if any(one is dataclasses.MISSING for one in found.values()) else found
 
 
-def checked_or_missing(value: Any, annotation: Any) -> Any:
-    """`checked`, with MISSING in the place of an error."""
-    return next((one for one in (_as(value, option) for option in _options(annotation)) if one is not dataclasses.MISSING),
-                dataclasses.MISSING)  # fmt: skip
+def _as_one_of(value: Any, annotation: Any) -> Any:
+    """The value as one of a type's options; MISSING where it is none of them."""
+    found = (_as(value, option) for option in _options(annotation))
+    return next((one for one in found if one is not dataclasses.MISSING), dataclasses.MISSING)
 
 
 def _all(values: typing.Iterable[Any]) -> Any:

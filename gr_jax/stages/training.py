@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,12 +16,11 @@ from gr_jax import evaluation, retrievers
 from gr_jax.errors import InputError, InputWarning
 from gr_jax.retrievers import Retriever
 from gr_jax.stages.graph import Place
-from gr_jax.stages.refreshing import Refresher
 from gr_jax.stages.settings import Settings, setting
-from gr_jax.training.loop import EarlyStopping, TrainResult, train
+from gr_jax.training.loop import TrainResult, train
 from gr_jax.training.optimizers import Optimizer, Schedule, adafactor, adamw
 from gr_jax.training.partitioning import make_mesh
-from gr_jax.training.train_state import Model
+from gr_jax.training.task import Task, TrainSettings
 
 # What training measures on dev: splits and measures.
 DEV_SPLITS = ("dev", "dev_unseen", "dev_mean")
@@ -68,61 +67,38 @@ class Optimization(Settings):
     seed: int = setting(0, at_least=0)
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """What is trained.
-
-    Attributes:
-      model: has the loss.
-      batches: of examples.
-      params: to begin with.
-      multipliers: of learning rates, unless the settings have some.
-      evaluate: looks at dev: (parameters, step) → measure → value; None keeps the last parameters.
-      refresher: where batches draw from what it mines.
-      lower_is_better: whether of what `Optimization.keep_best` names the lowest value is the best.
-    """
-
-    model: Model
-    batches: Iterable[Mapping[str, np.ndarray]]
-    params: Any
-    multipliers: Mapping[str, float]
-    evaluate: Callable[[Any, int], Mapping[str, float]] | None = None
-    refresher: Refresher | None = None
-    lower_is_better: bool = False
-
-
 def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
     """Trains a task; interrupted, it goes on from its latest checkpoint with the same result.
+
+    The settings' multipliers stand in for the task's, and where the task looks at dev, the settings say which measure
+    chooses the parameters to keep.
 
     Args:
       place: of the stage; what training was like goes into its notes, its curves into its folder.
       task, settings: what and how.
     """
-    keep, refresher = settings.keep_best if task.evaluate is not None else None, task.refresher
-    result = train(
-        task.model,
-        task.batches,
+    keep = settings.keep_best or "" if task.evaluate is not None else ""
+    task = dataclasses.replace(
+        task,
+        keep_best=keep,
+        multipliers=task.multipliers if settings.multipliers is None else settings.multipliers,
+    )
+    how = TrainSettings(
         steps=settings.steps,
-        optimizer=make_optimizer(settings, task.multipliers if settings.multipliers is None else settings.multipliers),
-        model_dir=place.work,
-        mesh=None if tuple(settings.mesh) == (0, 1) else make_mesh(*settings.mesh),
+        optimizer=make_optimizer(settings),
+        mesh=None if settings.mesh == (0, 1) else make_mesh(*settings.mesh),
         seed=settings.seed,
         microbatches=getattr(settings, "microbatches", 1),
-        initial_params=task.params,
-        evaluate=task.evaluate if refresher is None else refresher.before(task.evaluate),
-        eval_every=((settings.evaluate_every or 0) if task.evaluate is not None else 0)
-        or (refresher.every if refresher else 0),
-        evaluate_first=bool(keep) and not task.lower_is_better,
-        early_stopping=None
-        if not keep
-        else EarlyStopping(keep, settings.patience or 0, mode="min" if task.lower_is_better else "max"),
+        eval_every=(settings.evaluate_every or 0) if task.evaluate is not None else 0,
+        evaluate_first=bool(keep) and task.mode == "max",
+        patience=settings.patience or 0,
         checkpoint_every=settings.checkpoint_every or 0,
-        progress=True,
     )
+    result = train(task, how, model_dir=place.work, progress=True)
     dev = [record for record in result.history if record["step"] == result.step]
     place.notes.update({"step": result.step, "last_step": result.last_step, "dev": dev})
-    if refresher is not None:
-        place.notes["refreshes"] = refresher.used(result.last_step)
+    for hook in task.hooks:
+        place.notes[f"{hook.name} made again"] = hook.used(result.last_step)
     keep_curves(place)
     return result
 
@@ -136,7 +112,7 @@ def keep_curves(place: Place) -> None:
         (place.folder / CURVES).write_text("")
 
 
-def make_optimizer(settings: Optimization, multipliers: Mapping[str, float]) -> Optimizer:
+def make_optimizer(settings: Optimization) -> Optimizer:
     """The optimiser that the settings name; it warms up for half of the steps at most."""
     decay = settings.schedule
     schedule = Schedule(
@@ -146,8 +122,8 @@ def make_optimizer(settings: Optimization, multipliers: Mapping[str, float]) -> 
         settings.steps if decay == "linear" else None,
     )
     if settings.optimizer == "adafactor":
-        return adafactor(schedule, clip=settings.clip, multipliers=multipliers)
-    return adamw(schedule, weight_decay=settings.weight_decay, clip=settings.clip, multipliers=multipliers)
+        return adafactor(schedule, clip=settings.clip)
+    return adamw(schedule, weight_decay=settings.weight_decay, clip=settings.clip)
 
 
 Judgements = Mapping[str, Mapping[str, int]]  # query id → doc_id → grade

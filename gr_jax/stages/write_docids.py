@@ -11,6 +11,7 @@ import gin
 import numpy as np
 
 from gr_jax import models
+from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -25,6 +26,7 @@ from gr_jax.stages.vectors import load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.training.batches import make_batches
 from gr_jax.training.features import SOURCES
+from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
 
 # Most beams of the retrievals on dev. With fewer than the first level is wide, they would judge the order of clusters
@@ -65,6 +67,12 @@ class Training(training.Optimization):
     def check(self) -> None:
         check_shares("Training.rates", self.rates, SOURCES, "kinds of examples")
         training.check_keep_best("Training.keep_best", self.keep_best, ("dev",))
+        if self.schedule == "linear" and self.steps <= self.warmup_steps:
+            raise InputError(
+                f"Training.warmup_steps leaves none of the {self.steps} steps",
+                "Set Training.warmup_steps below Training.steps.",
+                value=self.warmup_steps,
+            )
 
 
 @gin.register(module="gr_jax")
@@ -129,7 +137,7 @@ def model(
             max_query_length=settings.max_input_length,  # as training reads them; not what the index is told later
         )  # fmt: skip
         evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
-    task = training.Task(
+    task = Task(
         model=models.EncoderDecoderModel(
             module=module,
             label_smoothing=settings.label_smoothing,
@@ -145,7 +153,7 @@ def model(
             rates=settings.rates,
             seed=settings.seed,
         ),
-        params=params,
+        initial_params=params,
         multipliers=networks.learning_rate_multipliers(module, network, pretrained),
         evaluate=evaluate,
     )
@@ -179,7 +187,7 @@ def model_of(
     vectors: Stage,
     docids: Stage,
     vocabulary: Stage,
-    examples: Stage,
+    examples: Stage | None,
     network: Network,
     settings: Training | None,
     decoding: Decoding,

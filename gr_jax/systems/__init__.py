@@ -4,12 +4,29 @@ searcher = systems.GDR().run("my_beir_folder", "runs/mine")
 searcher.search("a question", k=5)
 """
 
+# What systems are told, and where their documents come from.
+from gr_jax.stages.bm25 import Lexical as Lexical
+from gr_jax.stages.clusters import Clusters as Clusters
+from gr_jax.stages.contrastive import ContrastiveTraining as ContrastiveTraining
+from gr_jax.stages.docids import Identifiers as Identifiers
+from gr_jax.stages.encoders import Encoders as Encoders
+from gr_jax.stages.negatives import Mining as Mining
+from gr_jax.stages.networks import Network as Network
+from gr_jax.stages.pseudo_queries import PseudoQueries as PseudoQueries
+from gr_jax.stages.sources import BeirFolder as BeirFolder
+from gr_jax.stages.sources import PythonDocs as PythonDocs
+from gr_jax.stages.vectors import Vectors as Vectors
+from gr_jax.stages.write_docids import Decoding as Decoding
+from gr_jax.stages.write_docids import Training as Training
 from gr_jax.systems import run as run  # gin files name it
 from gr_jax.systems.base import System as System
 from gr_jax.systems.bm25 import BM25 as BM25
 from gr_jax.systems.dpr import DPR as DPR
+from gr_jax.systems.dpr import Search as Search
 from gr_jax.systems.dsi import DSI as DSI
 from gr_jax.systems.gdr import GDR as GDR
+from gr_jax.systems.gdr import ClusterSearch as ClusterSearch
+from gr_jax.systems.gdr import Matching as Matching
 from gr_jax.systems.nci import NCI as NCI
 
 # Every system, in the order in which they are listed: `python -m launch.recipe --list`. A new one adds a line.

@@ -4,7 +4,7 @@ A field of a system is resolved when the system is made: its default, then what 
 its settings, then what is bound in the scope that is named after the field:
 
     ContrastiveTraining.batch_size = 16            # all trainings
-    joint/ContrastiveTraining.steps = 100          # the field `joint`, and so the second training, which is off by default
+    joint/ContrastiveTraining.steps = 100          # the field `joint`: the second training, which is off by default
     GDR.joint = None                               # off, whatever is bound for it
 
 Gin binds systems, settings and sources, and nothing that stages call.

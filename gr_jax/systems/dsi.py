@@ -61,8 +61,9 @@ class DSI(System):
                 'Set Training.normalize and Decoding.normalize to "vocabulary".',
                 value=normalizers,
             )
-        titles = self.identifiers.scheme == "titles" and self.training is not None
-        if titles and self.identifiers.title_tokens >= self.training.row_targets:
+        if self.identifiers.scheme != "titles" or self.training is None:
+            return
+        if self.identifiers.title_tokens >= self.training.row_targets:
             raise InputError(
                 f"titles of {self.identifiers.title_tokens} tokens and their end do not fit Training.row_targets",
                 f"Set Training.row_targets to {self.identifiers.title_tokens + 1} or more.",

@@ -2,7 +2,8 @@
 
 store = write_token_store("runs/mine/tokens", pairs, PairFeatures(vocabulary, max_input_length=64))
 batches = make_batches(store, batch_size=64, rates={"query": 1, "document": 1, "pseudo": 3})
-result = train(model, batches, steps=1000, optimizer=adamw(Schedule(1e-3, warmup_steps=50)), model_dir="runs/mine")
+settings = TrainSettings(steps=1000, optimizer=adamw(Schedule(1e-3, warmup_steps=50)))
+result = train(Task(model, batches), settings, model_dir="runs/mine")
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _LAZY = {
     "TokenStore": "token_store",
     "write_token_store": "token_store",
     "make_batches": "batches",
+    "make_sequence_batches": "sequence_batches",
+    "Relabelled": "relabelling",
     "ContrastiveBatches": "contrastive_batches",
     "VectorBatches": "vector_batches",
     "Negatives": "negatives",
@@ -26,7 +29,10 @@ _LAZY = {
     "adamw": "optimizers",
     "adafactor": "optimizers",
     "make_mesh": "partitioning",
-    "EarlyStopping": "loop",
+    "Hook": "hooks",
+    "HookError": "hooks",
+    "Task": "task",
+    "TrainSettings": "task",
     "TrainResult": "loop",
     "train": "loop",
     "load_params": "checkpoints",
@@ -41,7 +47,8 @@ if TYPE_CHECKING:
     from gr_jax.training.features import SOURCES as SOURCES
     from gr_jax.training.features import Pair as Pair
     from gr_jax.training.features import PairFeatures as PairFeatures
-    from gr_jax.training.loop import EarlyStopping as EarlyStopping
+    from gr_jax.training.hooks import Hook as Hook
+    from gr_jax.training.hooks import HookError as HookError
     from gr_jax.training.loop import TrainResult as TrainResult
     from gr_jax.training.loop import train as train
     from gr_jax.training.negatives import Negatives as Negatives
@@ -50,6 +57,10 @@ if TYPE_CHECKING:
     from gr_jax.training.optimizers import adamw as adamw
     from gr_jax.training.partitioning import make_mesh as make_mesh
     from gr_jax.training.refreshed_negatives import RefreshedNegatives as RefreshedNegatives
+    from gr_jax.training.relabelling import Relabelled as Relabelled
+    from gr_jax.training.sequence_batches import make_sequence_batches as make_sequence_batches
+    from gr_jax.training.task import Task as Task
+    from gr_jax.training.task import TrainSettings as TrainSettings
     from gr_jax.training.token_store import TokenStore as TokenStore
     from gr_jax.training.token_store import write_token_store as write_token_store
     from gr_jax.training.vector_batches import VectorBatches as VectorBatches

@@ -7,28 +7,38 @@ was interrupted, and the place in the data is a few integers. What comes out is 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-import gin
 import grain
 import jax
 import numpy as np
-from jaxtyping import Int8, Int64
 
 from gr_jax.errors import InputError
+from gr_jax.training.examples import Examples, ExampleStore
 from gr_jax.training.order import Order, make_order
-from gr_jax.training.packing import Plan, RowPlanner, arrange
-from gr_jax.training.token_store import TokenStore
+from gr_jax.training.packing import Pairs, Plan, RowPlanner, Tokens
 
 DEFAULT_LENGTHS: Mapping[str, int] = {"inputs": 64, "targets": 8}
 _READ_AHEAD = 256  # examples whose lengths are looked up at once
 
 
-@gin.configurable(module="gr_jax.training")
+class Layout(Protocol):
+    """How examples lie in the rows of a batch: `Pairs` or `Sequences`."""
+
+    @property
+    def pack(self) -> bool: ...
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    def planner(self, rows: int) -> RowPlanner: ...
+    def room(self, inputs: int, targets: int) -> tuple[int, int]: ...
+    def check(self, examples: Examples) -> None: ...
+    def arrange(self, rows: Sequence[Sequence[tuple[Tokens, Tokens]]], plan: Plan) -> dict[str, np.ndarray]: ...
+    def shapes(self, rows: int) -> dict[str, tuple[int, ...]]: ...
+
+
 def make_batches(
-    stores: TokenStore | Sequence[TokenStore],
+    stores: ExampleStore | Sequence[ExampleStore],
     *,
     batch_size: int,
     lengths: Mapping[str, int | Sequence[int]] = DEFAULT_LENGTHS,
@@ -42,7 +52,7 @@ def make_batches(
     """Batches with T5X's keys.
 
     Args:
-      stores: one or several token stores, taken together.
+      stores: one or several token stores, taken together; `Relabelled` where targets change during training.
       batch_size: rows of a batch, over all processes.
       lengths: {"inputs": tokens of a row, "targets": tokens of a row}. Without packing each may be several lengths:
         then every batch holds examples of about one input length and has the shape of that bucket.
@@ -64,23 +74,49 @@ def make_batches(
     Raises:
       InputError: an example is longer than a row, no row is left, or the settings contradict each other.
     """
-    examples = Examples.of([stores] if isinstance(stores, TokenStore) else list(stores))
-    inputs, targets = (_as_lengths(lengths, name) for name in ("inputs", "targets"))
-    if pack and max(len(inputs), len(targets)) > 1:
-        raise InputError("packed rows have one length", "Give one length each, or pack=False.", value=dict(lengths))
-    if len(targets) > 1:
-        raise InputError("targets have one length", "Give buckets for inputs only.", value=dict(lengths))
+    if set(lengths) != {"inputs", "targets"}:
+        raise InputError(
+            "lengths must give 'inputs' and 'targets' one length, or ascending ones",
+            'Give for example {"inputs": 64, "targets": 8}.',
+            value=dict(lengths),
+        )
+    inputs, targets = (checked_lengths(lengths[name], f"lengths[{name!r}]") for name in ("inputs", "targets"))
+    layout = Pairs(inputs, targets, pack)
+    return batches_of(
+        layout,
+        stores,
+        batch_size=batch_size,
+        rates=rates,
+        seed=seed,
+        shuffle=shuffle,
+        epochs=epochs,
+        process=process,
+    )
+
+
+def batches_of(
+    layout: Layout,
+    stores: ExampleStore | Sequence[ExampleStore],
+    *,
+    batch_size: int,
+    rates: Mapping[str, float] | None,
+    seed: int,
+    shuffle: bool,
+    epochs: int | None,
+    process: tuple[int, int] | None,
+) -> BatchDataset:
+    """Batches of any layout; the other arguments are those of `make_batches`."""
+    examples = Examples.of(list(stores) if isinstance(stores, Sequence) else [stores])
     index, count = process or (jax.process_index(), jax.process_count())
     if batch_size % count:
         raise InputError(
             f"a batch of {batch_size} rows cannot be split over {count} processes", "Take a multiple.", value=batch_size
         )
-    examples.check_lengths(inputs[-1], targets[-1])
+    layout.check(examples)
     settings = {
         "stores": [store.fingerprint for store in examples.stores],
         "batch_size": batch_size,
-        "lengths": {"inputs": list(inputs), "targets": list(targets)},
-        "pack": pack,
+        **layout.settings,
         "rates": None if rates is None else {name: float(rate) for name, rate in sorted(rates.items())},
         "seed": seed,
         "shuffle": shuffle,
@@ -88,58 +124,7 @@ def make_batches(
     }
     order = make_order(examples.source(), rates=rates, seed=seed, shuffle=shuffle, epochs=epochs)
     local = slice(index * batch_size // count, (index + 1) * batch_size // count)
-    return BatchDataset(order, examples, batch_size, inputs, targets[0], pack, local, settings)
-
-
-@dataclasses.dataclass(frozen=True)
-class Examples:
-    """Several stores as one sequence of rows.
-
-    Attributes:
-      stores: the stores.
-      starts: row at which each begins, and the number of all rows.
-    """
-
-    stores: tuple[TokenStore, ...]
-    starts: Int64[np.ndarray, " stores_plus_one"]
-
-    @classmethod
-    def of(cls, stores: Sequence[TokenStore]) -> Examples:
-        return cls(tuple(stores), np.cumsum([0, *map(len, stores)], dtype=np.int64))
-
-    def source(self) -> Int8[np.ndarray, " rows"]:
-        """The kind of every row."""
-        return np.concatenate([np.zeros(0, np.int8), *(store.source for store in self.stores)])
-
-    def read(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of one row."""
-        store = int(np.searchsorted(self.starts, row, side="right")) - 1
-        local = row - self.starts[store]
-        return self.stores[store].inputs[local], self.stores[store].targets[local]
-
-    def lengths(self, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, "n 2"]:
-        """Lengths of inputs and targets; reads offsets only."""
-        result = np.zeros((len(rows), 2), np.int64)
-        owner = np.searchsorted(self.starts, rows, side="right") - 1
-        for number, store in enumerate(self.stores):
-            here = owner == number
-            local = rows[here] - self.starts[number]
-            for column, ragged in enumerate((store.inputs, store.targets)):
-                result[here, column] = ragged.offsets[local + 1] - ragged.offsets[local]
-        return result
-
-    def check_lengths(self, inputs: int, targets: int) -> None:
-        """Refuses examples that fit into no row: cutting them here would drop a suffix or half a docid."""
-        for store in self.stores:
-            for name, ragged, limit in (("inputs", store.inputs, inputs), ("targets", store.targets, targets)):
-                longest = int(ragged.lengths.max(initial=0))
-                if longest > limit:
-                    row = int(ragged.lengths.argmax())
-                    raise InputError(
-                        f"row {row} of the token store has {longest} tokens of {name!r}, a row of a batch only {limit}",
-                        f"Raise lengths[{name!r}], or tokenise with a smaller maximum length.",
-                        value=limit,
-                    )
+    return BatchDataset(order, examples, layout, batch_size, local, settings)
 
 
 class BatchDataset(grain.IterDataset):
@@ -152,46 +137,42 @@ class BatchDataset(grain.IterDataset):
       batch_size: rows of a batch over all processes.
     """
 
-    def __init__(self, order, examples, batch_size, input_lengths, target_length, pack, local, settings):
+    def __init__(
+        self, order: Order, examples: Examples, layout: Layout, batch_size: int, local: slice, settings: dict[str, Any]
+    ):
         super().__init__()
-        self._order, self._examples, self._pack, self._local = order, examples, pack, local
-        self._input_lengths, self._target_length = input_lengths, target_length
+        self._order, self._examples, self._layout, self._local = order, examples, layout, local
         self.batch_size, self.settings, self.rows = batch_size, settings, local.stop - local.start
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the longest batch over all processes, as T5X's `get_initial_variables` wants them."""
-        encoder, decoder = (self.batch_size, self._input_lengths[-1]), (self.batch_size, self._target_length)
-        shapes: dict[str, tuple[int, ...]] = {"encoder_input_tokens": encoder}
-        shapes |= {f"decoder_{name}": decoder for name in ("input_tokens", "target_tokens", "loss_weights")}
-        if self._pack:
-            for name in ("segment_ids", "positions"):
-                shapes |= {f"encoder_{name}": encoder, f"decoder_{name}": decoder}
-        return shapes
+        return self._layout.shapes(self.batch_size)
 
     def __iter__(self) -> grain.DatasetIterator:
-        planner = RowPlanner(self.batch_size, self._input_lengths, self._target_length, self._pack)
-        return _BatchIterator(self._order, self._examples, planner, self._local)
+        planner = self._layout.planner(self.batch_size)
+        return _BatchIterator(self._order, self._examples, self._layout, planner, self._local)
 
 
 class _BatchIterator(grain.DatasetIterator):
     """Reads the order, lets the planner fill batches, reads the tokens of this process's rows.
 
-    Its state: `position`, the next place in the order that was not looked at, and `held`, places that were looked at
-    and belong to a later batch.
+    Its state: `step`, batches so far; `position`, the next place in the order that was not looked at; `held`, places
+    that were looked at and belong to a later batch.
     """
 
-    def __init__(self, order: Order, examples: Examples, planner: RowPlanner, local: slice):
+    def __init__(self, order: Order, examples: Examples, layout: Layout, planner: RowPlanner, local: slice):
         super().__init__()
-        self._order, self._examples, self._planner, self._local = order, examples, planner, local
+        self._order, self._examples, self._layout, self._planner, self._local = order, examples, layout, planner, local
         self._ahead: dict[int, tuple[int, int, int]] = {}
-        self._position, self._held = 0, []  # type: int, list[int]
+        self._step, self._position, self._held = 0, 0, []  # type: int, int, list[int]
 
     def get_state(self) -> dict[str, Any]:
-        return {"position": self._position, "held": list(self._held)}
+        return {"step": self._step, "position": self._position, "held": list(self._held)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._position, self._held = int(state["position"]), [int(place) for place in state["held"]]
+        self._step, self._position = int(state["step"]), int(state["position"])
+        self._held = [int(place) for place in state["held"]]
         self._ahead = {}
 
     def __next__(self) -> dict[str, np.ndarray]:
@@ -199,11 +180,12 @@ class _BatchIterator(grain.DatasetIterator):
         if plan is None:
             raise StopIteration
         rows = plan.rows[self._local]
-        read = [[self._examples.read(self._ahead[place][0]) for place in row] for row in rows]
+        read = [[self._examples.read(self._ahead[place][0], self._step) for place in row] for row in rows]
         for row in plan.rows:
             for place in row:
                 del self._ahead[place]
-        return arrange(read, plan.input_length, plan.target_length, packed=self._planner.pack)
+        self._step += 1
+        return self._layout.arrange(read, plan)
 
     def _plan(self) -> Plan | None:
         """Adds examples until a batch is full; what did not fit stays held for the next ones, in order."""
@@ -233,17 +215,17 @@ class _BatchIterator(grain.DatasetIterator):
             rows = self._order.rows(np.array(places, np.int64))
             lengths = self._examples.lengths(rows)
             for p, row, (inputs, targets) in zip(places, rows.tolist(), lengths.tolist(), strict=True):
-                self._ahead[p] = (row, inputs, targets)
+                self._ahead[p] = (row, *self._layout.room(inputs, targets))
         return self._ahead[place][1:]
 
 
-def _as_lengths(lengths: Mapping[str, int | Sequence[int]], name: str) -> tuple[int, ...]:
-    value = lengths.get(name) if set(lengths) == {"inputs", "targets"} else None
-    values = (value,) if isinstance(value, int) else tuple(value or ())
+def checked_lengths(lengths: int | Sequence[int], name: str) -> tuple[int, ...]:
+    """One length or several, ascending.
+
+    Raises:
+      InputError: naming the argument: they make no sense.
+    """
+    values = (lengths,) if isinstance(lengths, int) else tuple(lengths)
     if not values or sorted(set(values)) != list(values) or values[0] < 1:
-        raise InputError(
-            "lengths must give 'inputs' and 'targets' one length, or ascending ones",
-            'Give for example {"inputs": 64, "targets": 8}.',
-            value=dict(lengths),
-        )
+        raise InputError(f"{name} must be one length, or ascending ones", "Give 64, or (32, 64).", value=lengths)
     return values

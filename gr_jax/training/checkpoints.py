@@ -16,7 +16,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ from gr_jax.errors import InputError
 from gr_jax.training.train_state import Flat, flatten, unflatten
 
 KIND = "checkpoint"
+HOOKS = "hooks"  # group of arrays that hooks made, or run on
 _NAME = re.compile(r"step_(\d{8,})")
 _REMOVED = ".removed"
 _MODEL = "model"  # among settings: fields of the model
@@ -40,11 +41,13 @@ class Snapshot:
       step: updates so far.
       data: place in the data, what `get_state()` of the batches gave.
       progress: what training knows besides: evaluations so far, the best step, whether it has stopped.
+      hooks: which of their arrays are in the group "hooks", as `HookRuns.state` says it.
     """
 
     step: int
     data: Any
     progress: dict[str, Any]
+    hooks: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Checkpoints:
@@ -67,7 +70,7 @@ class Checkpoints:
 
         Args:
           snapshot: of the same step as the arrays.
-          arrays: group ("params", "opt_state") → flat dict of arrays; may be donated as soon as this returns.
+          arrays: group ("params", "opt_state", "hooks") → flat dict of arrays; may be donated as soon as this returns.
           best: step that is to be kept besides the latest.
 
         Raises:
@@ -81,7 +84,8 @@ class Checkpoints:
                 value=jax.process_count(),
             )
         # Copied, not viewed: on CPU the view would be the very buffer that the next step writes into.
-        host = {group: {path: np.array(x, copy=True) for path, x in flat.items()} for group, flat in arrays.items()}
+        copies = {group: {path: np.array(x, copy=True) for path, x in flat.items()} for group, flat in arrays.items()}
+        host = {group: flat for group, flat in copies.items() if flat}
         self._writing = self._thread.submit(self._write, snapshot, host, best)
 
     def wait(self) -> None:
@@ -101,12 +105,18 @@ class Checkpoints:
         """Step of the latest checkpoint, None if there is none."""
         return max(steps(self.folder), default=None)
 
-    def read(self, step: int, like: Mapping[str, Flat]) -> tuple[Snapshot, dict[str, Flat]]:
+    def read(
+        self,
+        step: int,
+        like: Mapping[str, Flat],
+        hooks: Callable[[int, Any], Flat] | None = None,
+    ) -> tuple[Snapshot, dict[str, Flat]]:
         """Reads and checks one checkpoint.
 
         Args:
           step: which.
           like: group → flat dict of arrays or shapes as they must be.
+          hooks: from the step and its state of hooks to the shapes of their arrays; None where there are no hooks.
 
         Returns:
           What it says, and NumPy arrays in the structure of `like`.
@@ -117,9 +127,18 @@ class Checkpoints:
         folder = path_of(self.folder, step)
         manifest = _read_manifest(folder)
         self._check_settings(folder, manifest.meta["settings"])
+        state = manifest.meta["hooks"]
+        try:
+            like = {**like, HOOKS: {} if hooks is None else hooks(step, state)}
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"damaged or foreign checkpoint: its state of hooks makes no sense: {error!r}",
+                "Restore the folder from a copy, or remove it to go on from another or begin anew.",
+                file=folder,
+            ) from error
         _check_arrays(folder, manifest.meta["arrays"], like)
         arrays = _restore(folder, manifest.meta["arrays"], list(like))
-        return Snapshot(step, manifest.meta["data"], manifest.meta["progress"]), arrays
+        return Snapshot(step, manifest.meta["data"], manifest.meta["progress"], state), arrays
 
     def _write(self, snapshot: Snapshot, host: Any, best: int | None) -> None:
         folder = path_of(self.folder, snapshot.step)
@@ -127,6 +146,7 @@ class Checkpoints:
             "step": snapshot.step,
             "data": snapshot.data,
             "progress": snapshot.progress,
+            "hooks": snapshot.hooks,
             "settings": self._settings,
             "arrays": _describe(host),
         }
@@ -196,6 +216,17 @@ def load_params(folder: str | os.PathLike) -> dict[str, Any]:
     return unflatten(_restore(folder, _read_manifest(folder).meta["arrays"], ["params"])["params"])
 
 
+def load_hooks(folder: str | os.PathLike) -> tuple[dict[str, Any], Flat]:
+    """What one checkpoint folder keeps of hooks, verified: what `HookRuns.state` gave.
+
+    Raises:
+      InputError: it is no checkpoint, or damaged.
+    """
+    folder = pathlib.Path(folder)
+    meta = _read_manifest(folder).meta
+    return meta["hooks"], _restore(folder, meta["arrays"], [HOOKS])[HOOKS]
+
+
 def _read_manifest(folder: pathlib.Path) -> storage.Manifest:
     try:
         manifest = storage.read_folder(folder, KIND)
@@ -207,7 +238,7 @@ def _read_manifest(folder: pathlib.Path) -> storage.Manifest:
             f"Restore the folder from a copy, or remove it to {remedy}.",
             file=folder,
         ) from error
-    missing = {"settings", "arrays", "data", "progress"} - manifest.meta.keys()
+    missing = {"settings", "arrays", "data", "progress", "hooks"} - manifest.meta.keys()
     if missing:
         raise InputError(f"foreign checkpoint: its manifest lacks {sorted(missing)}", "Name another.", file=folder)
     return manifest
@@ -240,7 +271,10 @@ def _restore(folder: pathlib.Path, described: Mapping[str, Any], groups: list[st
     item = {
         group: {path: jax.ShapeDtypeStruct(tuple(shape), dtype) for path, (shape, dtype) in described[group].items()}
         for group in groups
+        if described.get(group)
     }
+    if not item:
+        return {group: {} for group in groups}
     tree = {group: unflatten(flat) for group, flat in item.items()}
     args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
     wanted = ocp.args.PyTreeRestore(item=tree, restore_args=args, partial_restore=True)
@@ -253,7 +287,7 @@ def _restore(folder: pathlib.Path, described: Mapping[str, Any], groups: list[st
                 "Read it with the version of orbax-checkpoint that wrote it, or remove it.",
                 file=folder,
             ) from error
-    return {group: flatten(restored[group]) for group in groups}
+    return {group: flatten(restored.get(group, {})) for group in groups}
 
 
 def _orbax() -> Any:

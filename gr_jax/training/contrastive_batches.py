@@ -9,7 +9,6 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import gin
 import grain
 import jax
 import numpy as np
@@ -36,7 +35,6 @@ class NegativeSource(Protocol):
     def at(self, step: int) -> Negatives: ...
 
 
-@gin.configurable(module="gr_jax.training", denylist=["queries", "documents", "negatives"])
 class ContrastiveBatches(grain.IterDataset):
     """Batches as the losses of bi-encoders and late interaction read them. Can be iterated any number of times.
 

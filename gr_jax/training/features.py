@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import gin
 import numpy as np
 from jaxtyping import Int32
 
@@ -39,7 +38,6 @@ class Pair:
     source: str = "query"
 
 
-@gin.configurable(module="gr_jax.training")
 @dataclasses.dataclass(frozen=True)
 class PairFeatures:
     """Tokenises pairs.

@@ -1,23 +1,20 @@
 """The training loop: read it from `train` downwards.
 
 A run is a function of its settings: batches follow from a seed and a place in the data, dropout from a seed and the
-step, and a checkpoint has everything else. So a run that was killed and started again ends with the same bits as one
-that never was.
+step, what hooks make from the parameters of declared steps, and a checkpoint has everything else. So a run that was
+killed and started again ends with the same bits as one that never was.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import hashlib
 import math
 import os
 import pathlib
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import gin
 import jax
 import numpy as np
 from grain.experimental import ThreadPrefetchDatasetIterator
@@ -26,34 +23,17 @@ from jax.sharding import Mesh
 from gr_jax import progress as progress_lib
 from gr_jax.errors import InputError
 from gr_jax.training import checkpoints as checkpoints_lib
+from gr_jax.training.evaluations import Evaluations
+from gr_jax.training.hook_runs import HookRuns
+from gr_jax.training.hooks import Arrays
 from gr_jax.training.metric_writers import MetricWriter
-from gr_jax.training.optimizers import Optimizer
 from gr_jax.training.packing import count_examples
 from gr_jax.training.partitioning import make_mesh
-from gr_jax.training.train_state import Flat, Model, Params, Trainer, TrainState, flatten, unflatten
+from gr_jax.training.step_log import StepLog
+from gr_jax.training.task import Task, TrainSettings
+from gr_jax.training.train_state import Flat, Params, Trainer, TrainState, flatten, unflatten
 
-Evaluate = Callable[[Params, int], Mapping[str, float]]
 _PREFETCH = 4  # batches that are made while the device computes
-
-
-@gin.configurable(module="gr_jax.training")
-@dataclasses.dataclass(frozen=True)
-class EarlyStopping:
-    """Which parameters are kept, and when to stop.
-
-    Attributes:
-      metric: the name, among what `evaluate` returns, that decides; the parameters with its best value are kept.
-      patience: evaluations in a row without a better value after which training stops; 0 never stops.
-      mode: "max" or "min": what is better.
-    """
-
-    metric: str
-    patience: int = 0
-    mode: str = "max"
-
-    def __post_init__(self):
-        if self.mode not in ("max", "min"):
-            raise InputError("early stopping looks for the max or the min", "Use one of them.", value=self.mode)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +41,12 @@ class TrainResult:
     """What training ends with.
 
     Attributes:
-      params: nested; those of the best evaluation where `early_stopping` was given, else the last.
+      params: nested; those of the best evaluation where the task has `keep_best`, else the last.
       step: updates that made them.
       last_step: updates made in all.
       history: every evaluation, {"step": …, name: value, …}.
-      stopped_early: whether `early_stopping` ended it.
+      stopped_early: whether `patience` ended it.
+      tables: hook → the tables that were in effect in the last of the updates that made `params`.
     """
 
     params: Params
@@ -73,57 +54,24 @@ class TrainResult:
     last_step: int
     history: list[dict[str, float]]
     stopped_early: bool = False
+    tables: Mapping[str, Arrays] = dataclasses.field(default_factory=dict)
 
 
-@gin.configurable(module="gr_jax.training", denylist=["model", "batches", "initial_params", "evaluate"])
 def train(
-    model: Model,
-    batches: Iterable[Mapping[str, np.ndarray]],
+    task: Task,
+    settings: TrainSettings,
     *,
-    steps: int,
-    optimizer: Optimizer,
     model_dir: str | os.PathLike | None = None,
-    mesh: Mesh | None = None,
-    shard_over_data: bool = False,
-    seed: int = 0,
-    microbatches: int = 1,
-    initial_params: Params | None = None,
-    evaluate: Evaluate | None = None,
-    eval_every: int = 0,
-    evaluate_first: bool = False,
-    early_stopping: EarlyStopping | None = None,
-    checkpoint_every: int = 0,
-    keep_checkpoints: int = 2,
-    log_every: int = 20,
-    tensorboard: bool = False,
     config: Any = None,
     progress: bool = False,
 ) -> TrainResult:
     """Trains, going on from the latest checkpoint in `model_dir` if there is one.
 
     Args:
-      model: has T5X's `loss_fn(params, batch, dropout_rng) → (sum of losses, metrics with "weight_sum")` and
-        `get_initial_variables(rng, input_shapes, input_types)`. The numbers, strings and booleans among its fields must
-        be the same when training goes on.
-      batches: what `make_batches` returns, or any iterable whose iterators have grain's `get_state` and `set_state`.
-      steps: updates in all, those before a restart included. Ends earlier where the batches do.
-      optimizer: `adamw(…)` or `adafactor(…)`.
+      task: what is trained.
+      settings: how.
       model_dir: where checkpoints and `metrics.jsonl` go; None writes nothing.
-      mesh: devices; None puts all on the data axis, as far as the batch can be split.
-      shard_over_data: split parameters and optimiser state over the data axis too.
-      seed: of initial values and dropout.
-      microbatches: parts in which a batch is computed one after the other; saves memory. Contrastive batches are not
-        split: their rows are each other's negatives.
-      initial_params: nested or flat; any part of the parameters, the rest begins at random.
-      evaluate: (nested params, step) → {"dev/RR@10": …}. Must not keep the arrays: the next step overwrites them.
-      eval_every: steps between evaluations; 0 only after the last.
-      evaluate_first: also before the first step.
-      early_stopping: keeps the parameters of the best evaluation, and may stop.
-      checkpoint_every: steps between checkpoints; 0 only after the last.
-      keep_checkpoints: how many of the latest; the best is kept besides.
-      log_every: steps between lines of `metrics.jsonl`.
-      tensorboard: write TensorBoard files too.
-      config: anything JSON that shall be the same when training goes on (the model's sizes, the full gin text).
+      config: anything JSON that shall be the same when training goes on (the model's sizes).
       progress: show a bar with loss and examples a second.
 
     Returns:
@@ -131,11 +79,130 @@ def train(
 
     Raises:
       InputError: the checkpoint found is damaged or was made with other settings, `initial_params` do not fit, the
-        batch cannot be split over mesh and microbatches, or the disk is full.
+        batch cannot be split over mesh and microbatches, a hook returns what does not fit, or the disk is full.
+      HookError: a hook raised something.
       FloatingPointError: loss or gradient is not finite.
     """
+    batches, evaluate, steps = task.batches, task.evaluate, settings.steps
     input_shapes = getattr(batches, "input_shapes", None) or {k: v.shape for k, v in next(iter(batches)).items()}
-    rows = next(iter(input_shapes.values()))[0]
+    mesh = _mesh(settings, input_shapes)
+    optimizer, choice = settings.optimizer_of(task), settings.choice_of(task)
+    trainer = Trainer.create(task.model, optimizer, mesh, input_shapes, shard_over_data=settings.shard_over_data)
+    hooks = HookRuns(task.hooks, trainer, steps)
+    must_stay = {
+        "batches": getattr(batches, "settings", None),
+        "optimizer": optimizer.settings,
+        "seed": settings.seed,
+        "microbatches": settings.microbatches,
+        "initial_params": _fingerprint(task.initial_params),
+        "early_stopping": None if choice is None else dataclasses.asdict(choice),
+        "eval_every": settings.eval_every if choice else None,
+        "hooks": hooks.settings,
+        "config": config,
+        "model": scalar_settings(task.model),
+    }
+    folder = None if model_dir is None else pathlib.Path(model_dir)
+    store = None
+    if folder is not None:
+        store = checkpoints_lib.Checkpoints(folder / "checkpoints", must_stay, keep=settings.keep_checkpoints)
+    evaluations = Evaluations(choice)
+    data = _prefetched(batches)
+
+    found = None if store is None else store.latest()
+    if store is None or found is None:
+        learn, frozen = trainer.split(trainer.initial_params(settings.seed, task.initial_params))
+        state, step = trainer.initial_state(learn), 0
+        hooks.start()
+    else:
+        snapshot, arrays = store.read(found, trainer.abstract_arrays(), hooks.abstract)
+        state, frozen = trainer.from_arrays(arrays)
+        step = found
+        evaluations.restore(snapshot.progress)
+        data.set_state(snapshot.data)
+        hooks.start(step, frozen, snapshot.hooks, arrays[checkpoints_lib.HOOKS])
+        del arrays
+
+    update = trainer.update(seed=settings.seed, microbatches=settings.microbatches)
+    writer = MetricWriter(folder, step=found, tensorboard=settings.tensorboard)
+    saved = found
+
+    def look(state: TrainState) -> None:
+        """Evaluates, unless these parameters were evaluated already."""
+        if evaluate is not None and evaluations.last() != step:
+            scores = {
+                name: float(value) for name, value in evaluate(unflatten({**frozen, **state.params}), step).items()
+            }
+            if evaluations.add(step, scores) and store is None:
+                copies = {path: np.array(value, copy=True) for path, value in state.params.items()}
+                evaluations.best_params, evaluations.best_tables = {**frozen, **copies}, hooks.tables(step)
+            writer.write(step, scores)
+
+    def save(state: TrainState) -> None:
+        nonlocal saved
+        if store is not None and saved != step:
+            kept, made = hooks.state(step, frozen)
+            snapshot = checkpoints_lib.Snapshot(step, data.get_state(), evaluations.progress(), kept)
+            arrays = {**trainer.to_arrays(state, frozen), checkpoints_lib.HOOKS: made}
+            store.save(snapshot, arrays, best=evaluations.best_step)
+            saved = step
+
+    try:
+        with progress_lib.bar("Training", steps, enabled=progress) as bar:
+            log = StepLog(writer, bar, settings.log_every)
+            bar.advance(min(step, steps))
+            if settings.evaluate_first and step == 0 and steps > 0:
+                look(state)
+                if evaluations.best_step == step:
+                    save(state)
+            while step < steps and not evaluations.stopped:
+                # After evaluation and checkpoint of this step: whoever goes on from there comes here first.
+                hooks.begin(step, state.params, frozen)
+                batch = next(data, None)
+                if batch is None:
+                    break
+                frozen = hooks.swap(step, frozen)
+                state, metrics = update(state, frozen, trainer.place_batch(batch))
+                step += 1
+                log.add(step, metrics, count_examples(batch))
+                evaluating = bool(settings.eval_every) and step % settings.eval_every == 0
+                saving = bool(settings.checkpoint_every) and step % settings.checkpoint_every == 0
+                if evaluating or saving:
+                    log.flush()  # what is not finite must reach neither dev nor disk
+                    with log.paused():
+                        if evaluating:
+                            look(state)
+                        if saving or evaluations.best_step == step:
+                            save(state)
+            log.flush()
+            look(state)
+            hooks.finish()
+            save(state)
+        if store is not None:
+            store.wait()
+        tables = hooks.tables(step)
+    finally:
+        hooks.close()  # first: a batch that is made ahead may wait for one
+        data.close()
+        writer.close()
+        if store is not None:
+            store.close()
+
+    params: Flat = {**frozen, **state.params}
+    best = step if evaluations.best_step is None else evaluations.best_step
+    if best != step:
+        if store is None:
+            params, tables = evaluations.best_params, evaluations.best_tables
+        else:
+            kept = checkpoints_lib.path_of(store.folder, best)
+            params = flatten(checkpoints_lib.load_params(kept))
+            tables = hooks.tables_of(best, *checkpoints_lib.load_hooks(kept)) if task.hooks else {}
+    return TrainResult(unflatten(params), best, step, evaluations.records, evaluations.stopped, tables)
+
+
+def _mesh(settings: TrainSettings, input_shapes: Mapping[str, tuple[int, ...]]) -> Mesh:
+    """The devices to train on; refuses batches that cannot be split over them and into microbatches."""
+    rows, microbatches = next(iter(input_shapes.values()))[0], settings.microbatches
+    mesh = settings.mesh
     mesh = mesh if mesh is not None else make_mesh(math.gcd(rows // microbatches or 1, jax.device_count()))
     if rows % (microbatches * mesh.shape["data"]):
         raise InputError(
@@ -152,225 +219,11 @@ def train(
             "for a cross-encoder make batches of fewer queries or fewer negatives.",
             value=microbatches,
         )
-    trainer = Trainer.create(model, optimizer, mesh, input_shapes, shard_over_data=shard_over_data)
-    settings = {
-        "batches": getattr(batches, "settings", None),
-        "optimizer": optimizer.settings,
-        "seed": seed,
-        "microbatches": microbatches,
-        "initial_params": _fingerprint(initial_params),
-        "early_stopping": None if early_stopping is None else dataclasses.asdict(early_stopping),
-        "eval_every": eval_every if early_stopping else None,
-        "config": config,
-        "model": scalar_settings(model),
-    }
-    folder = None if model_dir is None else pathlib.Path(model_dir)
-    store = (
-        None if folder is None else checkpoints_lib.Checkpoints(folder / "checkpoints", settings, keep=keep_checkpoints)
-    )
-    record = _Record(early_stopping)
-    data = _prefetched(batches)
-
-    found = None if store is None else store.latest()
-    if store is None or found is None:
-        learn, frozen = trainer.split(trainer.initial_params(seed, initial_params))
-        state, step = trainer.initial_state(learn), 0
-    else:
-        snapshot, arrays = store.read(found, trainer.abstract_arrays())
-        state, frozen = trainer.from_arrays(arrays)
-        step = found
-        record.restore(snapshot.progress)
-        data.set_state(snapshot.data)
-        del arrays
-
-    update = trainer.update(seed=seed, microbatches=microbatches)
-    writer = MetricWriter(folder, step=found, tensorboard=tensorboard)
-    saved = found
-
-    def look(state: TrainState) -> None:
-        """Evaluates, unless these parameters were evaluated already."""
-        if evaluate is not None and record.last_evaluated() != step:
-            scores = {
-                name: float(value) for name, value in evaluate(unflatten({**frozen, **state.params}), step).items()
-            }
-            if record.add(step, scores) and store is None:
-                record.best_params = {path: np.array(value, copy=True) for path, value in state.params.items()}
-            writer.write(step, scores)
-
-    def save(state: TrainState) -> None:
-        nonlocal saved
-        if store is not None and saved != step:
-            snapshot = checkpoints_lib.Snapshot(step, data.get_state(), record.progress())
-            store.save(snapshot, trainer.to_arrays(state, frozen), best=record.best_step)
-            saved = step
-
-    try:
-        with progress_lib.bar("Training", steps, enabled=progress) as bar:
-            log = _Log(writer, bar, log_every, step)
-            bar.advance(min(step, steps))
-            if evaluate_first and step == 0 and steps > 0:
-                look(state)
-                if record.best_step == step:
-                    save(state)
-            while step < steps and not record.stopped:
-                batch = next(data, None)
-                if batch is None:
-                    break
-                state, metrics = update(state, frozen, trainer.place_batch(batch))
-                step += 1
-                log.add(step, metrics, count_examples(batch))
-                evaluating = bool(eval_every) and step % eval_every == 0
-                saving = bool(checkpoint_every) and step % checkpoint_every == 0
-                if evaluating or saving:
-                    log.flush()  # what is not finite must reach neither dev nor disk
-                    with log.paused():
-                        if evaluating:
-                            look(state)
-                        if saving or record.best_step == step:
-                            save(state)
-            log.flush()
-            look(state)
-            save(state)
-        if store is not None:
-            store.wait()
-    finally:
-        data.close()
-        writer.close()
-        if store is not None:
-            store.close()
-
-    params: Flat = {**frozen, **state.params}
-    best = step if record.best_step is None else record.best_step
-    if best != step:
-        if store is None:
-            params = {**frozen, **record.best_params}
-        else:
-            params = flatten(checkpoints_lib.load_params(checkpoints_lib.path_of(store.folder, best)))
-    return TrainResult(unflatten(params), best, step, record.evaluations, record.stopped)
-
-
-class _Record:
-    """What the evaluations have said.
-
-    Attributes:
-      evaluations: all of them, in order.
-      best_step: the step with the best value, None without early stopping or before the first.
-      best_params: its parameters that learn, where there is no checkpoint to keep them.
-      stopped: no better value for too long.
-    """
-
-    def __init__(self, early_stopping: EarlyStopping | None):
-        self._rule = early_stopping
-        self.evaluations: list[dict[str, float]] = []
-        self.best_step: int | None = None
-        self.best_params: Flat = {}
-        self.stopped = False
-
-    def add(self, step: int, scores: dict[str, float]) -> bool:
-        """Records one evaluation; whether it is the best so far."""
-        if self._rule is not None and self._rule.metric not in scores:
-            raise InputError(
-                "early stopping looks at a metric that evaluation does not return",
-                f"Use one of {', '.join(sorted(scores)) or '(it returns none)'}.",
-                value=self._rule.metric,
-            )
-        self.evaluations.append({"step": step, **scores})
-        if self._rule is None:
-            return False
-        values = [record[self._rule.metric] for record in self.evaluations]
-        sign = 1 if self._rule.mode == "max" else -1
-        ranked = [-math.inf if math.isnan(value) else sign * value for value in values]
-        best = max(range(len(ranked)), key=lambda n: (ranked[n], -n))  # of equal ones the first
-        self.best_step = int(self.evaluations[best]["step"])
-        self.stopped = bool(self._rule.patience) and len(ranked) - 1 - best >= self._rule.patience
-        return self.best_step == step
-
-    def last_evaluated(self) -> int | None:
-        return int(self.evaluations[-1]["step"]) if self.evaluations else None
-
-    def progress(self) -> dict[str, Any]:
-        return {
-            "evaluations": [dict(e) for e in self.evaluations],
-            "best_step": self.best_step,
-            "stopped": self.stopped,
-        }
-
-    def restore(self, progress: Mapping[str, Any]) -> None:
-        self.evaluations = [dict(record) for record in progress["evaluations"]]
-        self.best_step, self.stopped = progress["best_step"], progress["stopped"]
-
-
-class _Log:
-    """Gathers metrics of steps and reports means; one step late, so that the device never waits for the host."""
-
-    def __init__(self, writer: MetricWriter, bar: progress_lib.Bar, every: int, step: int):
-        self._writer, self._bar, self._every = writer, bar, max(every, 1)
-        self._pending: collections.deque[tuple[int, Flat, int]] = collections.deque()
-        self._sums: dict[str, tuple[float, float]] = {}
-        self._examples, self._since, self._first = 0, time.monotonic(), step
-
-    def add(self, step: int, metrics: Flat, examples: int) -> None:
-        self._pending.append((step, metrics, examples))
-        while len(self._pending) > 1:
-            self._read()
-
-    def flush(self) -> None:
-        """Waits for every step that was started."""
-        while self._pending:
-            self._read()
-
-    def paused(self) -> _Pause:
-        """Evaluating and saving is not training time."""
-        return _Pause(self)
-
-    def shift(self, seconds: float) -> None:
-        self._since += seconds
-
-    def _read(self) -> None:
-        step, metrics, examples = self._pending.popleft()
-        values = {name: (float(total), float(weight)) for name, (total, weight) in jax.device_get(metrics).items()}
-        loss = values["loss"][0] / (values["loss"][1] or 1.0)
-        if not (math.isfinite(loss) and math.isfinite(values["gradient_norm"][0])):
-            raise FloatingPointError(
-                f"step {step}: loss {loss}, gradient norm {values['gradient_norm'][0]}. Lower the learning rate, "
-                "warm up longer or clip gradients; the checkpoints before are as they were."
-            )
-        for name, (total, weight) in values.items():
-            before = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = (before[0] + total, before[1] + weight)
-        self._examples += examples
-        speed = self._examples / max(time.monotonic() - self._since, 1e-9)
-        self._bar.advance(1, f"loss {loss:.3f} · {speed:.0f} examples/s")
-        if step % self._every == 0:
-            means = {f"train/{name}": total / (weight or 1.0) for name, (total, weight) in self._sums.items()}
-            self._writer.write(step, {**means, "train/examples_per_second": speed})
-            self._sums, self._examples, self._since = {}, 0, time.monotonic()
-
-
-class _Pause:
-    def __init__(self, log: _Log):
-        self._log = log
-
-    def __enter__(self) -> None:
-        self._start = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self._log.shift(time.monotonic() - self._start)
-
-
-class _Prefetched(ThreadPrefetchDatasetIterator):
-    """Batches that are made ahead of training, by a thread."""
-
-    def __next__(self) -> Any:
-        try:
-            return super().__next__()
-        except InputError:
-            # A batch may need what training itself makes on its way, as refreshed negatives are. Made too far ahead it
-            # failed; now that training has come to it, it is due.
-            return super().__next__()
+    return mesh
 
 
 def _prefetched(batches: Iterable[Mapping[str, np.ndarray]]) -> ThreadPrefetchDatasetIterator:
+    """Batches that are made ahead of training, by a thread; it waits where one needs what a hook has yet to make."""
     iterator: Any = iter(batches)
     if not (hasattr(iterator, "get_state") and hasattr(iterator, "set_state")):
         raise InputError(
@@ -378,7 +231,7 @@ def _prefetched(batches: Iterable[Mapping[str, np.ndarray]]) -> ThreadPrefetchDa
             "Give what make_batches returns, or a grain dataset of batches.",
             value=type(batches).__name__,
         )
-    return _Prefetched(iterator, _PREFETCH)
+    return ThreadPrefetchDatasetIterator(iterator, _PREFETCH)
 
 
 def scalar_settings(model: Any) -> dict[str, Any]:

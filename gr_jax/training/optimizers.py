@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import gin
 import jax
 import jax.numpy as jnp
 import optax
@@ -23,7 +22,6 @@ DECAYS = ("constant", "linear", "rsqrt")
 NO_WEIGHT_DECAY = (r".*/(bias|scale)", r".*_scale", r"bias|scale")
 
 
-@gin.configurable(module="gr_jax.training")
 @dataclasses.dataclass(frozen=True)
 class Schedule:
     """A learning rate over steps: linear warm-up, then one of T5X's decays.
@@ -158,7 +156,6 @@ class Optimizer:
         return optax.chain(*parts)
 
 
-@gin.configurable(module="gr_jax.training")
 def adamw(
     schedule: Schedule | float = 1e-3,
     *,
@@ -181,7 +178,6 @@ def adamw(
     return Optimizer("adamw", _as_schedule(schedule), options, clip, dict(multipliers or {}))
 
 
-@gin.configurable(module="gr_jax.training")
 def adafactor(
     schedule: Schedule | float = 1e-3,
     *,

@@ -7,9 +7,16 @@ pairs into one row, and attention keeps them apart by segment ids (as in T5). It
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from jaxtyping import Int32
+
+from gr_jax.errors import InputError
+from gr_jax.training.examples import Examples
+
+Tokens = Int32[np.ndarray, " n"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +89,62 @@ class RowPlanner:
         return Plan(self._packed, self._input_lengths[-1], self._target_length)
 
 
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Inputs for an encoder, targets for a decoder.
+
+    Attributes:
+      inputs: lengths of a row of inputs, ascending; several where rows are not packed.
+      targets: the length of a row of targets, in a tuple.
+      pack: several examples a row.
+
+    Raises:
+      InputError: more lengths than there may be.
+    """
+
+    inputs: tuple[int, ...]
+    targets: tuple[int, ...]
+    pack: bool
+
+    def __post_init__(self):
+        lengths = {"inputs": self.inputs, "targets": self.targets}
+        if self.pack and max(len(self.inputs), len(self.targets)) > 1:
+            raise InputError("packed rows have one length", "Give one length each, or pack=False.", value=lengths)
+        if len(self.targets) > 1:
+            raise InputError("targets have one length", "Give buckets for inputs only.", value=lengths)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides batches, JSON."""
+        return {"lengths": {"inputs": list(self.inputs), "targets": list(self.targets)}, "pack": self.pack}
+
+    def planner(self, rows: int) -> RowPlanner:
+        """Fills batches of so many rows."""
+        return RowPlanner(rows, self.inputs, self.targets[0], self.pack)
+
+    def room(self, inputs: int, targets: int) -> tuple[int, int]:
+        """What an example of these lengths takes of a row."""
+        return inputs, targets
+
+    def check(self, examples: Examples) -> None:
+        """Refuses examples that fit into no row."""
+        examples.check_lengths(self.inputs[-1], self.targets[0])
+
+    def arrange(self, rows: Sequence[Sequence[tuple[Tokens, Tokens]]], plan: Plan) -> dict[str, np.ndarray]:
+        """The arrays of a batch."""
+        return arrange(rows, plan.input_length, plan.target_length, packed=self.pack)
+
+    def shapes(self, rows: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the arrays of the longest batch."""
+        encoder, decoder = (rows, self.inputs[-1]), (rows, self.targets[0])
+        shapes: dict[str, tuple[int, ...]] = {"encoder_input_tokens": encoder}
+        shapes |= {f"decoder_{name}": decoder for name in ("input_tokens", "target_tokens", "loss_weights")}
+        if self.pack:
+            for name in ("segment_ids", "positions"):
+                shapes |= {f"encoder_{name}": encoder, f"decoder_{name}": decoder}
+        return shapes
+
+
 def arrange(
     rows: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]], input_length: int, target_length: int, *, packed: bool
 ) -> dict[str, np.ndarray]:
@@ -124,10 +187,11 @@ def arrange(
     return batch
 
 
-def count_examples(batch: dict[str, np.ndarray]) -> int:
-    """How many pairs (of contrastive batches: queries) a batch holds; empty rows do not count."""
-    if "decoder_segment_ids" in batch:
-        return int(batch["decoder_segment_ids"].max(axis=1).sum())
+def count_examples(batch: Mapping[str, np.ndarray]) -> int:
+    """How many pairs (of contrastive batches and lists: queries) a batch holds; empty rows do not count."""
+    for name in ("decoder_segment_ids", "segment_ids"):
+        if name in batch:
+            return int(batch[name].max(axis=1).sum())
     if "decoder_loss_weights" not in batch:
         first = next(iter(batch.values()))  # tokens, one row for each query
         return int((first.reshape(len(first), -1) != 0).any(axis=1).sum())

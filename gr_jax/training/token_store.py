@@ -117,6 +117,16 @@ class TokenStore:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[row] for row in range(len(self)))
 
+    def lengths(self, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, "n 2"]:
+        """Lengths of inputs and targets; reads offsets only."""
+        columns = (self.inputs, self.targets)
+        return np.stack([column.offsets[rows + 1] - column.offsets[rows] for column in columns], axis=1)
+
+    def read(self, row: int, step: int = 0) -> tuple[Int32[np.ndarray, " n"], Int32[np.ndarray, " m"]]:
+        """Inputs and targets of one row, at every step the same."""
+        del step
+        return self.inputs[row], self.targets[row]
+
     def counts(self) -> dict[str, int]:
         """How many rows there are of each source that occurs."""
         counts = np.bincount(self.source, minlength=len(SOURCES))

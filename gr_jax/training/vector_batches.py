@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-import gin
 import grain
 import numpy as np
 from jaxtyping import Float, Int32
@@ -17,7 +16,6 @@ from gr_jax.training.contrastive_batches import ContrastiveBatches
 _LOOKED_AT = 1024  # rows of vectors that their fingerprint reads
 
 
-@gin.configurable(module="gr_jax.training", denylist=["batches", "vectors"])
 class VectorBatches(grain.IterDataset):
     """`ContrastiveBatches` whose documents are vectors that were made before: what reads queries alone is trained.
 

@@ -19,7 +19,7 @@ from tests import small_data
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 # The smallest network there is, hardly trained: what it answers does not matter here.
 SMALLEST = (
-    "--gin_file=gin_configs/recipes/dsi.gin",
+    "--gin_file=gin_configs/systems/dsi.gin",
     "--gin_file=gin_configs/models/tiny.gin",
     '--gin.Vectors.encoder="lsa"',
     '--gin.Network.vocabulary="byte"',
@@ -31,7 +31,7 @@ SMALLEST = (
     "--gin.Training.steps=2",
     "--gin.Training.warmup_steps=0",
     "--gin.Training.batch_size=8",
-    "--gin.Training.dev_queries=0",
+    "--gin.Training.dev_queries=None",
 )
 
 
@@ -103,7 +103,7 @@ def content(folder: pathlib.Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> pathlib.Path:
-    """A folder with the documents `mine` and everything the recipe made of them under `runs/mine`."""
+    """A folder with the documents `mine` and everything the system made of them under `runs/mine`."""
     root = tmp_path_factory.mktemp("finished")
     small_data.write_beir(root / "mine", count=24)
     done = launch("recipe", *recipe_flags(root / "mine", root / "runs" / "mine"))

@@ -9,7 +9,7 @@ import pathlib
 import runpy
 import sys
 
-import gr_jax.recipes  # noqa: F401
+import gr_jax.systems  # noqa: F401
 import launch.program
 import launch.show  # noqa: F401
 

@@ -25,7 +25,7 @@ def test_a_macro_left_required(finished, leave_out, name, program):
         ("--gin.Training.steps=[1,", "Training.steps"),
         ("--gin.Training.steps=%NOWHERE", "NOWHERE"),
         ("--gin.Identifiers.scheme='alphabetical'", "'alphabetical'"),
-        ("--gin.run.recipe=@nothing", "nothing"),
+        ("--gin.run.system=@nothing", "nothing"),
         ("--gin_file=gin_configs/models/huge.gin", "gin_configs/models/huge.gin"),
         ("--unknown_flag=3", "unknown_flag"),
         ("stray", "stray"),
@@ -49,10 +49,10 @@ def test_a_gin_file_with_an_error_is_named_with_the_line(finished, tmp_path):
     refused(launch("recipe", *SMALLEST, f"--gin_file={file}"), file, "2")
 
 
-@pytest.mark.parametrize("file", sorted(p.name for p in (CHECKOUT / "gin_configs" / "recipes").glob("*.gin")))
-def test_every_recipe_says_in_its_head_what_it_requires(file):
+@pytest.mark.parametrize("file", sorted(p.name for p in (CHECKOUT / "gin_configs" / "systems").glob("*.gin")))
+def test_every_configuration_says_in_its_head_what_it_requires(file):
     """A macro that is REQUIRED stands in the comment that opens the file."""
-    text = (CHECKOUT / "gin_configs" / "recipes" / file).read_text()
+    text = (CHECKOUT / "gin_configs" / "systems" / file).read_text()
     head = text.split("\n\n", 1)[0]
     assert head.startswith("# ") and "python -m launch." in head
     for line in text.splitlines():

@@ -124,22 +124,19 @@ def test_compressed_folders(place, keep, bit):
 @pytest.fixture(scope="module")
 def index(tmp_path_factory) -> pathlib.Path:
     """An index of an untrained network."""
-    from gr_jax import recipes
+    from gr_jax import systems
 
     root = tmp_path_factory.mktemp("index")
     small_data.write_beir(root / "mine", count=12, queries=False)
-    recipes.dsi(
-        root / "mine",
-        root / "runs" / "mine",
-        until="index",
-        say=lambda line: None,
-        vectors=recipes.Vectors(encoder="lsa"),
-        network=recipes.Network(
+    dsi = systems.DSI(
+        vectors=systems.Vectors(encoder="lsa"),
+        network=systems.Network(
             encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16,
             encoder_layers=1, decoder_layers=1, outputs="random",
         ),
-        training=recipes.Training(steps=0),
+        training=None,
     )  # fmt: skip
+    dsi.run(root / "mine", root / "runs" / "mine", until="index", say=lambda line: None)
     return root / "runs" / "mine" / "index"
 
 

@@ -1,4 +1,3 @@
-import gin
 import numpy as np
 import pytest
 
@@ -194,15 +193,6 @@ def test_additive_token_vectors_of_quantised_documents_sum_to_their_embeddings()
 def test_token_vectors_refuse_embeddings_of_another_corpus():
     with pytest.raises(InputError, match="for 50 documents"):
         token_vectors(atomic(50), embeddings(49))
-
-
-def test_schemes_are_configured_by_gin():
-    with gin.unlock_config():
-        gin.parse_config("gr_jax.docids.naive_numeric.fixed_width = True")
-    try:
-        assert naive_numeric(20).eos_id is None
-    finally:
-        gin.clear_config()
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,8 @@ def main() -> None:
         module = models.EncoderDecoder(encoder_config=size, decoder_config=size, share_embeddings=False)
         model = models.EncoderDecoderModel(module=module, levels=ids.levels, eos_id=ids.eos_id)
         batches = training.make_batches(store, batch_size=32, lengths={"inputs": 16, "targets": ids.max_steps})
-        trained = training.train(
-            model, batches, steps=150, optimizer=training.adamw(3e-3), model_dir=folder / "training"
-        )
+        steps = training.TrainSettings(steps=150, optimizer=training.adamw(3e-3))
+        trained = training.train(training.Task(model, batches), steps, model_dir=folder / "training")
 
         retriever = GenerativeRetriever(module, trained.params, vocabulary, ids, beams=8, max_query_length=16)
         index.save(folder / "index", retriever, columns)
@@ -69,26 +68,27 @@ def main() -> None:
         right = sum(hit == document.doc_id for hit, document in zip(found, documents, strict=True))
         assert right >= 0.9 * len(documents), f"{right} of {len(documents)} training queries find their document"
 
-        # The recipe as well, up to its index: what comes after it needs the extra `eval`.
-        from gr_jax import recipes
+        # The system as well, up to its index: what comes after it needs the extra `eval`.
+        from gr_jax import systems
 
         beir = folder / "mine"
         beir.mkdir()
         lines = (json.dumps({"_id": d.doc_id, "title": d.title, "text": d.text}) for d in documents)
         (beir / "corpus.jsonl").write_text("\n".join(lines))
-        network = recipes.Network(
+        network = systems.Network(
             encoder="t5", vocabulary="byte", width=32, heads=2, mlp_width=64, encoder_layers=1, decoder_layers=1,
             outputs="random",
         )  # fmt: skip
-        searcher = recipes.dsi(
-            beir, folder / "runs" / "mine", vectors=recipes.Vectors(encoder="lsa"), network=network,
-            training=recipes.Training(steps=5, warmup_steps=0, batch_size=8), until="index", say=lambda line: None,
+        dsi = systems.DSI(
+            vectors=systems.Vectors(encoder="lsa"), network=network,
+            training=systems.Training(steps=5, warmup_steps=0, batch_size=8),
         )  # fmt: skip
+        searcher = dsi.run(beir, folder / "runs" / "mine", until="index", say=lambda line: None)
         assert searcher is not None and len(searcher.search("the red horse", k=3)) == 3
 
     loaded = [name for name in EXTRAS if name in sys.modules]
     assert not loaded, loaded
-    print(f"core alone: {right} of {len(documents)} training queries find their document; a recipe runs to its index")
+    print(f"core alone: {right} of {len(documents)} training queries find their document; a system runs to its index")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 import pathlib
 
+import gin
 import pytest
 
+import launch.show  # noqa: F401  gin files name it
 from tests.end_to_end.test_packaging import CHECKOUT
-from tests.recipes import gin_settings
 
 NOTEBOOK = CHECKOUT / "notebooks" / "quickstart.ipynb"
 # What makes it short, and nothing else: fewer documents, fewer steps, a smaller search.
 SHORTER = {
-    "recipes.PythonDocs()": 'recipes.PythonDocs(packages=("statistics", "heapq", "bisect"))',
+    "systems.PythonDocs()": 'systems.PythonDocs(packages=("statistics", "heapq", "bisect"))',
     "steps=120": "steps=4, warmup_steps=2",
     "evaluate_every=30": "evaluate_every=2",
     "dev_queries=200": "dev_queries=20",
@@ -52,13 +53,21 @@ def test_it_runs(tmp_path, monkeypatch):
     assert "tea" in found
 
 
-def test_it_does_what_make_quickstart_does():
+def test_it_does_what_make_quickstart_does(monkeypatch):
     """The settings that stand in the notebook are those of the gin file: a Colab has no checkout to read them from."""
-    cell = next(source for source in _code(nbformat.read(NOTEBOOK, as_version=4)) if "SETTINGS = " in source)
+    from gr_jax.systems import GDR, configuration
+    from gr_jax.systems.base import System
+
+    cell = next(source for source in _code(nbformat.read(NOTEBOOK, as_version=4)) if "gdr = GDR(" in source)
     names: dict = {}
     exec(cell, names)
-    said = {**gin_settings.DEFAULTS, **names["SETTINGS"]}
-    assert gin_settings.comparable(said) == gin_settings.told("gin_configs/recipes/quickstart.gin")
+    gin.clear_config()
+    monkeypatch.chdir(CHECKOUT)
+    try:
+        gin.parse_config_files_and_bindings(["gin_configs/systems/quickstart.gin"], [])
+        assert names["gdr"] == configuration.from_gin(GDR, configuration.registered(System))
+    finally:
+        gin.clear_config()
 
 
 def test_it_is_committed_without_outputs_and_with_one_install_cell():

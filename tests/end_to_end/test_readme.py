@@ -39,15 +39,14 @@ def environment(folder) -> dict[str, str]:
 def _prepare(folder: pathlib.Path, environment: dict[str, str]) -> pathlib.Path:
     """An index that stands for the quickstart's, where a reader has that and a test does not."""
     code = """
-from gr_jax import recipes
-recipes.dsi(
-    "my_beir_folder", "prepared/run", until="index", say=lambda line: None,
-    vectors=recipes.Vectors(encoder="lsa"), training=recipes.Training(steps=2, warmup_steps=0, batch_size=8),
-    network=recipes.Network(
+from gr_jax import systems
+systems.DSI(
+    vectors=systems.Vectors(encoder="lsa"), training=systems.Training(steps=2, warmup_steps=0, batch_size=8),
+    network=systems.Network(
         encoder="t5", vocabulary="byte", width=32, heads=2, mlp_width=64,
         encoder_layers=1, decoder_layers=1, outputs="random",
     ),
-)
+).run("my_beir_folder", "prepared/run", until="index", say=lambda line: None)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:

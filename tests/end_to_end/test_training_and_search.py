@@ -19,7 +19,8 @@ def system(tmp_path_factory):
 def test_64_documents_are_learnt_by_heart(system):
     """The overfitting check: every training query finds its document first."""
     one = training.make_mesh(1, 1, devices=jax.devices()[:1])
-    trained = training.train(system.model, system.batches(64), steps=250, optimizer=training.adamw(3e-3), mesh=one)
+    settings = training.TrainSettings(steps=250, optimizer=training.adamw(3e-3), mesh=one)
+    trained = training.train(training.Task(system.model, system.batches(64)), settings)
     queries, qrels = system.dataset.split_queries("train"), system.dataset.split("train")
     retriever = system.retriever(trained.params, beams=8)
     run = retrievers.retrieve_run(retriever, queries, system.dataset.corpus, k=1)
@@ -33,15 +34,9 @@ def on_meshes(system, tmp_path_factory):
     results = {}
     for shape in [(8, 1), (2, 4)]:
         folder = tmp_path_factory.mktemp("mesh")
-        trained = training.train(
-            system.model,
-            system.batches(16),
-            steps=5,
-            optimizer=training.adamw(1e-3),
-            mesh=training.make_mesh(*shape),
-            model_dir=folder,
-            log_every=1,
-        )
+        mesh = training.make_mesh(*shape)
+        settings = training.TrainSettings(steps=5, optimizer=training.adamw(1e-3), mesh=mesh, log_every=1)
+        trained = training.train(training.Task(system.model, system.batches(16)), settings, model_dir=folder)
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         losses = [line["train/loss"] for line in lines if "train/loss" in line]
         queries = system.dataset.split_queries("test").texts

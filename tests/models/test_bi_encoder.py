@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, BiEncoder, BiEncoderConfig, BiEncoderModel, T5Config, TextEncoder
 from gr_jax.models.bi_encoder import load_bi_encoder, save_bi_encoder, sentence_encoders
-from gr_jax.training import adamw, make_mesh, train
+from gr_jax.training import Task, TrainSettings, adamw, make_mesh, train
 from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.negatives import random_negatives
 from gr_jax.training.partitioning import LOGICAL_AXIS_RULES, batch_sharding, on_mesh
@@ -219,9 +219,8 @@ def learn(devices, steps):
     config = BiEncoderConfig(encoder=dataclasses.replace(BERT, num_encoder_layers=2, dropout_rate=0.1), temperature=0.1)
     model, start = BiEncoderModel(BiEncoder(config)), parameters(config)
     optimizer = adamw(5e-3, multipliers={f"query/{name}": 0.0 for name in FROZEN})
-    result = train(
-        model, batches, steps=steps, optimizer=optimizer, initial_params=start, mesh=make_mesh(devices)
-    )  # fmt: skip
+    settings = TrainSettings(steps=steps, optimizer=optimizer, mesh=make_mesh(devices))
+    result = train(Task(model, batches, initial_params=start), settings)
     return model, batches, start, result.params
 
 
@@ -246,7 +245,7 @@ def test_microbatches_would_tear_documents_from_other_queries(negatives):
     batches = ContrastiveBatches(*stores(), batch_size=16, num_negatives=negatives, query_lengths=4, document_lengths=8)
     model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)))
     with pytest.raises(InputError, match="microbatches=1.*`chunks`.*cross-encoder"):
-        train(model, batches, steps=1, optimizer=adamw(1e-3), microbatches=2)
+        train(Task(model, batches), TrainSettings(steps=1, optimizer=adamw(1e-3), microbatches=2))
 
 
 def test_a_folder_gives_the_same_network_back(tmp_path):

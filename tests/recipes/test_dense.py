@@ -181,7 +181,6 @@ def test_without_steps_nothing_is_mined(beir, finished, tmp_path):
 
 def test_settings_that_contradict_each_other(beir, tmp_path):
     for mistaken in (
-        lambda: settings(mined=recipes.Mining(shares={"ance": 1.0}, refresh_every=4)),  # not at evaluations
         lambda: settings(training=training(steps=12)),  # no refreshed table would be used
         lambda: settings(mined=recipes.Mining(shares={"ance": 1.0})),
         lambda: settings(mined=recipes.Mining(shares={"bm25": 1.0}, refresh_every=6)),

@@ -55,7 +55,7 @@ def test_a_small_budget_is_the_same_for_every_recipe(name):
     assert small.rates == whole.rates and small.keep_best == whole.keep_best
     assert mined.shares == before.shares
     if name == "ance":  # mined at step s, used from s + refresh_every on
-        assert mined.refresh_every % small.evaluate_every == 0 and 2 * mined.refresh_every < small.steps
+        assert 2 * mined.refresh_every < small.steps
     else:
         assert mined == before
 

@@ -1,4 +1,6 @@
-"""One training run, as a process that can be killed: `python killed_run.py MODEL_DIR RESULT.npz SECONDS_PER_BATCH`.
+"""One training run with hooks, as a process that can be killed.
+
+`python killed_run.py MODEL_DIR RESULT.npz SECONDS_PER_BATCH`
 
 Prints the number of every batch it takes, so that whoever kills it knows where it is.
 """
@@ -8,12 +10,9 @@ import time
 
 import numpy as np
 
-from gr_jax.training.batches import make_batches
-from gr_jax.training.loop import EarlyStopping, train
 from gr_jax.training.optimizers import Schedule, adamw
-from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.train_state import flatten
-from tests.training.toy import ToyModel, toy_store
+from tests.training import hooked
 
 STEPS = 40
 
@@ -46,24 +45,28 @@ def evaluate(params, step):
 
 
 def main(model_dir, result_file, seconds):
+    def slow(params, step):
+        time.sleep(5 * float(seconds))  # so that it is killed while it runs, too
+        return hooked.relabel(params, step)
+
+    hooks = hooked.hooks_of(every=6, lag=4, other=(7, 2), run=slow)
     rates = {"query": 1, "document": 1, "pseudo": 3}
-    batches = make_batches(toy_store(), batch_size=8, lengths={"inputs": 32, "targets": 8}, rates=rates, seed=3)
-    result = train(
-        ToyModel(dropout=0.3),
+    batches = hooked.batches_of(hooks[0], batch_size=8, lengths={"inputs": 32, "targets": 8}, rates=rates)
+    result = hooked.train_with(
+        hooks,
+        model_dir,
         Slow(batches, float(seconds)),
         steps=STEPS,
         optimizer=adamw(Schedule(1e-2, warmup_steps=5, decay="linear", total_steps=STEPS)),
-        model_dir=model_dir,
-        mesh=make_mesh(1, 1),
+        multipliers=hooked.FROZEN,
         microbatches=2,
         evaluate=evaluate,
         eval_every=8,
-        early_stopping=EarlyStopping("dev/norm"),
+        keep_best="dev/norm",
         checkpoint_every=5,
-        log_every=1,
-        seed=4,
     )
-    np.savez(result_file, step=result.step, last_step=result.last_step, **flatten(result.params))
+    tables = {f"tables/{name}": array for name, array in result.tables["relabel"].items()}
+    np.savez(result_file, step=result.step, last_step=result.last_step, **flatten(result.params), **tables)
 
 
 if __name__ == "__main__":

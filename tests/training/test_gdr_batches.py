@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, GDRModel, T5Config
-from gr_jax.training import GDRBatches, adamw, train
+from gr_jax.training import GDRBatches, Task, TrainSettings, adamw, train
 from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.negatives import cluster_negatives, mix, random_negatives
 from gr_jax.training.packing import count_examples
@@ -224,10 +224,8 @@ def test_training_in_both_stages():
             ends.append(model.summarize(score(params, batch)[1]))
             return {}
 
-        optimizer = adamw(1e-2)
-        result = train(
-            model, batches, steps=12, optimizer=optimizer, initial_params=params, evaluate=evaluate, evaluate_first=True
-        )
+        task = Task(model, batches, initial_params=params, evaluate=evaluate)
+        result = train(task, TrainSettings(steps=12, optimizer=adamw(1e-2), evaluate_first=True))
         params = result.params
         for name in ("loss", "loss/cid", "loss/intra"):
             assert ends[-1][name] < 0.95 * ends[0][name], name

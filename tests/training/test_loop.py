@@ -9,12 +9,11 @@ from gr_jax.errors import InputError
 from gr_jax.models import BiEncoder, BiEncoderConfig, BiEncoderModel
 from gr_jax.training import checkpoints, loop, metric_writers
 from gr_jax.training.batches import make_batches
-from gr_jax.training.loop import EarlyStopping, train
 from gr_jax.training.metric_writers import read_metrics
 from gr_jax.training.optimizers import Schedule, adamw
 from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.train_state import flatten
-from tests.training.toy import ToyModel, toy_store
+from tests.training.toy import ToyModel, learn, toy_store
 
 
 def run(folder=None, *, steps=12, **kwargs):
@@ -27,7 +26,7 @@ def run(folder=None, *, steps=12, **kwargs):
         "checkpoint_every": 3,
         "log_every": 1,
     }
-    return train(kwargs.pop("model", ToyModel()), batches, steps=steps, model_dir=folder, **{**arguments, **kwargs})
+    return learn(kwargs.pop("model", ToyModel()), batches, steps=steps, model_dir=folder, **{**arguments, **kwargs})
 
 
 def same(left, right):
@@ -158,7 +157,8 @@ def test_the_best_parameters_are_kept(tmp_path, with_folder, mode, best):
         tmp_path if with_folder else None,
         evaluate=scripted(STORY, seen),
         eval_every=2,
-        early_stopping=EarlyStopping("dev/hits", mode=mode),
+        keep_best="dev/hits",
+        mode=mode,
         keep_checkpoints=1,
     )
     assert (result.step, result.last_step, result.stopped_early) == (best, 12, False)
@@ -170,7 +170,7 @@ def test_the_best_parameters_are_kept(tmp_path, with_folder, mode, best):
 
 
 def test_it_stops_early_and_stays_stopped(tmp_path):
-    arguments = dict(evaluate=scripted(STORY), eval_every=2, early_stopping=EarlyStopping("dev/hits", patience=2))
+    arguments = dict(evaluate=scripted(STORY), eval_every=2, keep_best="dev/hits", patience=2)
     result = run(tmp_path, **arguments)
     assert (result.step, result.last_step, result.stopped_early) == (4, 8, True)
     again = run(tmp_path, batches=Dying(batches_of(), 0), **arguments)
@@ -179,7 +179,7 @@ def test_it_stops_early_and_stays_stopped(tmp_path):
 
 @pytest.mark.parametrize("after", [1, 5, 7])
 def test_dying_keeps_what_dev_said(tmp_path, after):
-    arguments = dict(evaluate=scripted(STORY), eval_every=2, early_stopping=EarlyStopping("dev/hits", patience=3))
+    arguments = dict(evaluate=scripted(STORY), eval_every=2, keep_best="dev/hits", patience=3)
     expected = run(None, **arguments)
     with pytest.raises(Killed):
         run(tmp_path, batches=Dying(batches_of(), after), **arguments)
@@ -199,9 +199,7 @@ def test_without_early_stopping_the_last_parameters_are_returned(tmp_path, whole
 @pytest.mark.parametrize("with_folder", [True, False])
 def test_evaluation_before_the_first_step(tmp_path, with_folder, after):
     folder = tmp_path if with_folder else None
-    arguments = dict(
-        evaluate=scripted([(0, 0.9), *STORY]), early_stopping=EarlyStopping("dev/hits"), evaluate_first=True
-    )
+    arguments = dict(evaluate=scripted([(0, 0.9), *STORY]), keep_best="dev/hits", evaluate_first=True)
     if after is not None:
         with pytest.raises(Killed):
             run(folder, batches=Dying(batches_of(), after), **arguments)
@@ -215,7 +213,7 @@ def test_evaluation_before_the_first_step(tmp_path, with_folder, after):
 
 def test_a_misspelt_metric_is_refused():
     with pytest.raises(InputError, match="dev/hits"):
-        run(evaluate=scripted(STORY), eval_every=2, early_stopping=EarlyStopping("dev/hit"))
+        run(evaluate=scripted(STORY), eval_every=2, keep_best="dev/hit")
 
 
 def test_training_ends_with_the_data():

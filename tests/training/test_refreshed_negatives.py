@@ -1,5 +1,5 @@
 import itertools
-import time
+import threading
 
 import jax
 import numpy as np
@@ -8,11 +8,12 @@ import pytest
 from gr_jax.errors import InputError
 from gr_jax.models import BiEncoder, BiEncoderConfig, BiEncoderModel
 from gr_jax.models.text_encoder import mean_pool
-from gr_jax.training import adamw, train
+from gr_jax.training import adamw
 from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.negatives import Negatives, random_negatives, ranked_negatives
 from gr_jax.training.refreshed_negatives import RefreshedNegatives
 from gr_jax.training.token_store import TokenStore
+from tests.training import toy
 
 DOCUMENTS = 12
 
@@ -56,9 +57,10 @@ def batches_of(stores, negatives):
     )
 
 
-def learn(stores, negatives, steps, folder, evaluate=None, **settings):
-    return train(
-        Bags(), batches_of(stores, negatives), steps=steps, optimizer=adamw(0.05), model_dir=folder, evaluate=evaluate,
+def learn(stores, negatives, steps, folder, **settings):
+    hooks = [negatives.hook] if isinstance(negatives, RefreshedNegatives) else []
+    return toy.learn(
+        Bags(), batches_of(stores, negatives), steps=steps, optimizer=adamw(0.05), model_dir=folder, hooks=hooks,
         **settings,
     )  # fmt: skip
 
@@ -67,92 +69,104 @@ def same(one, other):
     return np.array_equal(one.params["words"]["embedding"], other.params["words"]["embedding"])
 
 
-def test_mined_while_training_goes_on(stores, tmp_path):
-    """The table mined at step s is used from s + every on; interrupted anywhere, the same parameters come out."""
-    first = random_negatives(stores[0].targets, DOCUMENTS, 3)
+@pytest.mark.parametrize(("every", "lag"), [(3, None), (1, None), (2, 0), (1, 1), (2, 5)])
+def test_mined_while_training_goes_on(stores, tmp_path, every, lag):
+    """As if training stopped at every step that a table is due at; interrupted anywhere, the same comes out."""
+    first, steps = random_negatives(stores[0].targets, DOCUMENTS, 3), 13
 
     def start(folder, steps):
         """As a process of its own would begin, or go on."""
+        negatives = RefreshedNegatives(first, lambda params, due: mine(params, stores), every=every, lag=lag)
+        return learn(stores, negatives, steps, folder, checkpoint_every=2)
 
-        def ready(step):
-            deadline = time.monotonic() + 60
-            found = negatives.path(step) / "manifest.json"
-            while step < steps and not found.exists() and time.monotonic() < deadline:
-                time.sleep(0.01)
-
-        def look(params, step):
-            if step and step % 3 == 0:
-                mine(params, stores).save(negatives.path(step + 3))
-            return {}
-
-        negatives = RefreshedNegatives(first, folder / "mined", every=3, start=6, ready=ready)
-        return learn(stores, negatives, steps, folder, look, eval_every=3, checkpoint_every=2)
-
-    whole = start(tmp_path / "whole", 13)
-    folder = tmp_path / "whole"
-    tables = [Negatives.load(folder / "mined" / f"step_{step:08d}").fingerprint for step in (6, 9, 12)]
-    assert len(set(tables)) == 3  # training changes what is mined
+    whole = start(tmp_path / "whole", steps)
     for stops in ((4, 13), (5, 8, 11, 13)):
-        results = [start(tmp_path / f"stopped at {stops}", steps) for steps in stops]
+        results = [start(tmp_path / f"stopped at {stops}", stop) for stop in stops]
         assert same(results[-1], whole)
-    assert not same(learn(stores, first, 13, tmp_path / "never refreshed"), whole)
+    assert not same(learn(stores, first, steps, tmp_path / "never refreshed"), whole)
+
+    tables = {step: first for step in range(steps)}
+    by_hand = Scripted(tables)
+    for step in range(every, steps, every):  # one training up to every step that is mined at, with the tables so far
+        table = mine(learn(stores, by_hand, step, None).params, stores)
+        tables.update({later: table for later in range(step + (every if lag is None else lag), steps)})
+    assert same(learn(stores, by_hand, steps, None), whole)
 
 
-def test_tables_that_follow_closely(stores, tmp_path):
-    """Batches are made several steps ahead, here of the parameters that their tables are mined with too."""
-    first = random_negatives(stores[0].targets, DOCUMENTS, 3)
+class Scripted:
+    """Tables that somebody wrote down step by step."""
 
-    def start(folder, every):
-        negatives = RefreshedNegatives(first, folder / "mined", every=every, start=2 * every)
+    settings = "scripted"
 
-        def look(params, step):
-            if step % every == 0:
-                mine(params, stores).save(negatives.path(step + every))
-            return {}
+    def __init__(self, tables):
+        self.tables = tables
 
-        return learn(stores, negatives, 7, folder, look, eval_every=1)
+    def __len__(self):
+        return len(self.tables[0])
 
-    for every in (1, 2):
-        results = [start(tmp_path / f"{every} {number}", every) for number in range(2)]
-        assert results[0].last_step == 7 and same(*results)
-        assert len(list((tmp_path / f"{every} 0" / "mined").glob("step_*"))) == 7 // every
+    width = 3
+
+    def at(self, step):
+        return self.tables.get(step, self.tables[0])
 
 
-def test_mined_between_two_parts_of_training(stores, tmp_path):
-    """Batches are read ahead of training; that a table is not there yet is no error before it is needed."""
-    first = random_negatives(stores[0].targets, DOCUMENTS, 3)
+def test_training_goes_on_until_the_table_is_needed(stores):
+    """The hook is held up until the step before its table is due was taken."""
+    first, reached = random_negatives(stores[0].targets, DOCUMENTS, 3), threading.Event()
 
-    def start():
-        return RefreshedNegatives(first, tmp_path / "mined", every=4)
+    def wait(params, due):
+        assert due == 8 and reached.wait(60)
+        return mine(params, stores)
 
-    half = learn(stores, start(), 4, tmp_path / "run")
-    with pytest.raises(InputError, match="step_00000004"):
-        learn(stores, start(), 8, tmp_path / "run")
-    mine(half.params, stores).save(start().path(4))
-    assert learn(stores, start(), 8, tmp_path / "run").last_step == 8
+    def look(params, step):
+        if step == 7:
+            reached.set()
+        return {}
+
+    negatives = RefreshedNegatives(first, wait, every=4)
+    assert learn(stores, negatives, 9, None, evaluate=look, eval_every=1).last_step == 9
 
 
-def test_which_table_a_batch_draws_from(stores, tmp_path):
+def test_which_table_a_batch_draws_from(stores):
     def only(document):
         return Negatives(np.full((30, 1), document, np.int32))
 
-    negatives = RefreshedNegatives(only(1), tmp_path, every=2, start=4)
-    for step, document in ((4, 2), (6, 3), (8, 4)):
-        only(document).save(negatives.path(step))
+    mined, batches = [], []
+
+    def number(params, due):
+        mined.append(due)
+        return only(len(mined) + 1)
+
+    negatives = RefreshedNegatives(only(1), number, every=2)
     dataset = ContrastiveBatches(*stores, batch_size=4, negatives=negatives, query_lengths=3, document_lengths=5)
-    drawn = [set(batch["document_index"].reshape(4, 2)[:, 1].tolist()) for batch in itertools.islice(dataset, 10)]
-    assert drawn == [{1}] * 4 + [{2}] * 2 + [{3}] * 2 + [{4}] * 2
-    iterator = iter(dataset)
-    iterator.set_state({"step": 7, "position": 0, "held": []})
-    assert set(next(iterator)["document_index"].reshape(4, 2)[:, 1].tolist()) == {3}
+    complete = dataset.batch
+
+    def seen(step, *arguments):
+        batch = complete(step, *arguments)
+        batches.append(set(batch["document_index"].reshape(4, 2)[:, 1].tolist()))
+        return batch
+
+    dataset.batch = seen
+    toy.learn(Bags(), dataset, steps=10, optimizer=adamw(0.05), hooks=[negatives.hook])
+    assert batches[:10] == [{1}] * 4 + [{2}] * 2 + [{3}] * 2 + [{4}] * 2
+    assert mined == [4, 6, 8] and negatives.hook.used(10) == 3  # what would be used from 10 on is not mined
 
 
-def test_what_does_not_fit_is_refused(stores, tmp_path):
+def test_batches_outside_of_training(stores):
+    """The first tables are there; of later ones nobody waits for what will never be."""
     first = random_negatives(stores[0].targets, DOCUMENTS, 3)
-    for every, start in ((0, None), (2, 3), (2, 0)):
-        with pytest.raises(InputError, match="every so many steps"):
-            RefreshedNegatives(first, tmp_path, every=every, start=start)
-    negatives = RefreshedNegatives(first, tmp_path, every=2)
-    Negatives(first.documents[:, :2]).save(negatives.path(2))
-    with pytest.raises(InputError, match="as many queries and columns"):
-        negatives.at(3)
+    negatives = RefreshedNegatives(first, lambda params, due: mine(params, stores), every=2)
+    iterator = iter(batches_of(stores, negatives))
+    assert len(list(itertools.islice(iterator, 4))) == 4
+    with pytest.raises(InputError, match="'negatives' that step 4 uses"):
+        next(iterator)
+
+
+def test_what_does_not_fit_is_refused(stores):
+    first = random_negatives(stores[0].targets, DOCUMENTS, 3)
+    for every, lag in ((0, None), (2, -1)):
+        with pytest.raises(InputError, match="every ≥ 1 and lag ≥ 0"):
+            RefreshedNegatives(first, lambda params, due: first, every=every, lag=lag)
+    narrow = RefreshedNegatives(first, lambda params, due: Negatives(first.documents[:, :2]), every=2)
+    with pytest.raises(InputError, match=r"'negatives', run at step 2, returned 'documents' as int32\(30, 2\)"):
+        learn(stores, narrow, 9, None)

@@ -10,6 +10,8 @@ import numpy as np
 from flax import linen as nn
 from flax.linen import partitioning
 
+from gr_jax.training.loop import train
+from gr_jax.training.task import Task, TrainSettings
 from gr_jax.training.token_store import TokenStore
 
 
@@ -83,3 +85,11 @@ def toy_rows(count=100, *, inputs=64, targets=32, longest=12, seed=0):
 
 def toy_store(count=100, **kwargs) -> TokenStore:
     return TokenStore.from_rows(toy_rows(count, **kwargs))
+
+
+def learn(model, batches, *, model_dir=None, config=None, progress=False, **arguments):
+    """`train`, with the fields of task and settings as arguments."""
+    fields = {field.name for field in dataclasses.fields(Task)}
+    task = Task(model, batches, **{name: value for name, value in arguments.items() if name in fields})
+    settings = TrainSettings(**{name: value for name, value in arguments.items() if name not in fields})
+    return train(task, settings, model_dir=model_dir, config=config, progress=progress)

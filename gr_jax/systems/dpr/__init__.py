@@ -131,7 +131,9 @@ class DPR(System):
             name = "embeddings" if last is model else "passage_embeddings"
             parts = encoded(corpus, model, sentences=self.search.most_sentences).named(name)
         index = index_of(corpus, last, parts, self.search)
+        both = hybrid(corpus, terms, index) if self.search.hybrid else None
         return dense_results(
-            corpus, terms, index, list(trained.values()), hybrid(corpus, terms, index) if self.search.hybrid else None,
-            name=self.name, titles=list(trained), provenance=contrastive.provenance(self.pseudo_queries, (self.mining, first)),
+            corpus, terms, index, list(trained.values()), both,
+            name=self.name, titles=list(trained),
+            provenance=contrastive.provenance(self.pseudo_queries, (self.mining, first)),
         ).named("results")  # fmt: skip

@@ -21,8 +21,9 @@ from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import Mining
 from gr_jax.stages.pairs import load_pairs
-from gr_jax.stages.training import Task, fit
+from gr_jax.stages.training import fit
 from gr_jax.stages.vectors import load_vectors
+from gr_jax.training.task import Task
 from gr_jax.training.vector_batches import VectorBatches
 
 
@@ -62,7 +63,7 @@ def query_model(
     task = Task(
         model=contrastive.bi_encoder_model(alone, training),
         batches=VectorBatches(batches, of_documents),
-        params={"query": network.params["query"]},
+        initial_params={"query": network.params["query"]},
         multipliers=encoders.learning_rate_multipliers(network.config, None if scratch else network.params["query"]),
         evaluate=contrastive.evaluation(_Fixed(network, of_documents), dataset, judged, training),
     )

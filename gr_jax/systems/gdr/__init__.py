@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gin
 
@@ -154,7 +154,8 @@ class GDR(System):
         clusters = clusters_of(vectors, self.clusters)
         reading = query_vocabulary(corpus, words, self.network, self.matching.start)
         parts = (corpus, reading, encoder, vectors, clusters)
-        pooling, about = self.encoders.pooling, {"network": self.network, "matching": self.matching}
+        pooling = self.encoders.pooling
+        about: dict[str, Any] = {"network": self.network, "matching": self.matching}
         model = learning.untrained(*parts, pooling=pooling, **about).named("model")
         first = self.training or self.joint  # both read its examples, where both train
         if first is not None:

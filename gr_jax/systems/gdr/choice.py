@@ -49,7 +49,7 @@ class Choice:
         return {**dataclasses.asdict(self), "table": [dict(point) for point in self.table]}
 
 
-# The recipe says the rest (`ClusterSearch`).
+# The settings say the rest (`ClusterSearch`).
 def choose(
     retriever: GDRRetriever,
     queries: Queries,

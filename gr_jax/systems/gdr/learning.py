@@ -25,8 +25,7 @@ from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import Mining
 from gr_jax.stages.networks import Network
 from gr_jax.stages.pairs import load_asked, load_pairs
-from gr_jax.stages.refreshing import Refresher
-from gr_jax.stages.training import Retrainable, Task, fit, keep_curves
+from gr_jax.stages.training import Retrainable, fit, keep_curves
 from gr_jax.stages.vectors import load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.gdr.batches import GDRBatches
@@ -36,7 +35,9 @@ from gr_jax.systems.gdr.settings import Look, Matching
 from gr_jax.systems.gdr.vectors_alone import VectorsAlone
 from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
+from gr_jax.training.refreshed_negatives import RefreshedNegatives
 from gr_jax.training.shared_answers import share_answers
+from gr_jax.training.task import Task
 
 # Documents move as a pretrained encoder does, where nobody says otherwise.
 DOCUMENT_MULTIPLIERS = {f"{DOCUMENT}/token_embedder": 0.0, DOCUMENT: 0.05}
@@ -270,13 +271,8 @@ class _Learning:
         """Against the vectors that there are."""
         refresher = None
         if self.mining.refresh_every:
-            refresher = Refresher(
-                place.work / "negatives",
-                self.first,
-                self.mining.refresh_every,
-                self.training.steps,
-                self._miner(retriever, self._batches(None, tokens=False)),
-            )
+            mine = self._miner(retriever, self._batches(None, tokens=False))
+            refresher = RefreshedNegatives(self.first, mine, every=self.mining.refresh_every)
         batches = GDRBatches(self._batches(refresher, tokens=False), self.parts.cids, self.parts.vectors)
         return self._fit(place, self._model(module), params, batches, multipliers, retriever, refresher)
 
@@ -319,8 +315,8 @@ class _Learning:
             chunks=self.training.chunks,
         )
 
-    def _batches(self, refresher: Refresher | None, *, tokens: bool) -> ContrastiveBatches:
-        source: NegativeSource = self.first if refresher is None else refresher.negatives
+    def _batches(self, refresher: RefreshedNegatives | None, *, tokens: bool) -> ContrastiveBatches:
+        source: NegativeSource = self.first if refresher is None else refresher
         return contrastive.make_batches(
             self.queries,
             self.texts,
@@ -340,7 +336,7 @@ class _Learning:
         batches: GDRBatches,
         multipliers: Mapping[str, float],
         retriever: Retrainable,
-        refresher: Refresher | None = None,
+        refresher: RefreshedNegatives | None = None,
         corpus: corpus_lib.Corpus | None = None,
     ) -> Any:
         dataset = self.parts.dataset
@@ -348,10 +344,10 @@ class _Learning:
         task = Task(
             model=model,
             batches=batches,
-            params=params,
+            initial_params=params,
             multipliers=multipliers,
             evaluate=contrastive.evaluation(retriever, dataset, judged, self.training, corpus),
-            refresher=refresher,
+            hooks=[] if refresher is None else [refresher.hook],
         )
         return fit(place, task, self.training).params
 
