@@ -62,7 +62,8 @@ def _about(run: Any) -> dict[str, Any]:
     settings = {name: _plain(value) for name, value in {**defaults, **bound}.items() if name not in _NO_SETTINGS}
     taken = {name: f"{one.group}/{one.folder.name}" for name in ("encoder", "queries") if (one := getattr(run, name))}
     source = {"class": type(bound["source"]).__name__, **_plain(bound["source"])}
-    return {"recipe": recipe.__name__, "data": run.data, "subset": run.subset, "source": source, **taken, "settings": settings}
+    about = {"recipe": recipe.__name__, "data": run.data, "subset": run.subset, "source": source, **taken}
+    return {**about, "settings": settings}
 
 
 _NO_SETTINGS = ("source", "model_dir", "shared_dir", "until", "say")
