@@ -23,7 +23,7 @@ from gr_jax.constraints.top_k import top_k
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from gr_jax.constraints.fm_index import FMIndex, FMState
+    from gr_jax.constraints.fm_index_fields import FMFields, FMState
 
 # Where a larger share of a query's n-grams than this have many occurrences, the model's best tokens are looked up for
 # all at once, which costs a top-k over the vocabulary for each: so many, or so many for each of the k.
@@ -43,7 +43,7 @@ class Best(NamedTuple):
     log_prob: Float[Array, "... k"]
 
 
-def candidates(index: FMIndex, state: FMState, scores: Scores, k: int) -> Candidates:
+def candidates(index: FMFields, state: FMState, scores: Scores, k: int) -> Candidates:
     """See `FMIndex.candidates`; states are [batch, beam].
 
     Raises:
@@ -76,7 +76,7 @@ def candidates(index: FMIndex, state: FMState, scores: Scores, k: int) -> Candid
     return found
 
 
-def _with_end(index: FMIndex, state: FMState, scores: Scores, found: Candidates, eos_id: int) -> Candidates:
+def _with_end(index: FMFields, state: FMState, scores: Scores, found: Candidates, eos_id: int) -> Candidates:
     """EOS as one more candidate."""
     end = jnp.full((*state.low.shape, 1), eos_id, jnp.int32)
     may_end = index.accepts(state) & ~state.ended
@@ -95,7 +95,7 @@ def _with_end(index: FMIndex, state: FMState, scores: Scores, found: Candidates,
     )
 
 
-def _normalizable(index: FMIndex, state: FMState, scores: Scores, k: int) -> tuple[Best, Float[Array, "batch beam"]]:
+def _normalizable(index: FMFields, state: FMState, scores: Scores, k: int) -> tuple[Best, Float[Array, "batch beam"]]:
     """The best logits of each state, and what the logits of all that may follow add up to."""
 
     def of_beam(beam):
@@ -106,7 +106,7 @@ def _normalizable(index: FMIndex, state: FMState, scores: Scores, k: int) -> tup
     return best, total
 
 
-def _of_few(index: FMIndex, low: Array, width: Array, scores: Scores, k: int) -> Best:
+def _of_few(index: FMFields, low: Array, width: Array, scores: Scores, k: int) -> Best:
     """The best among the first 1024 occurrences."""
     column = jnp.arange(NARROW, dtype=jnp.int32)
     symbol = _symbols(index, low[..., None] + column, column < width[..., None])  # --> [batch, beam, NARROW]
@@ -119,7 +119,7 @@ def _of_few(index: FMIndex, low: Array, width: Array, scores: Scores, k: int) ->
     return _take_best(symbol, log_prob, is_distinct & (symbol > 0), k)
 
 
-def _of_many(index: FMIndex, state: FMState, is_wide: Array, scores: Scores, k: int, best: Best) -> Best:
+def _of_many(index: FMFields, state: FMState, is_wide: Array, scores: Scores, k: int, best: Best) -> Best:
     """Replaces what is `best` of wide states."""
     many = jnp.any(jnp.mean(is_wide, axis=1) > FEW_WIDE)
     is_open, best = lax.cond(many, lambda: _certified(index, state, is_wide, scores, k, best), lambda: (is_wide, best))
@@ -136,7 +136,7 @@ def _of_many(index: FMIndex, state: FMState, is_wide: Array, scores: Scores, k: 
 
 
 def _certified(
-    index: FMIndex, state: FMState, is_open: Array, scores: Scores, k: int, best: Best
+    index: FMFields, state: FMState, is_open: Array, scores: Scores, k: int, best: Best
 ) -> tuple[Bool[Array, "batch beam"], Best]:
     """Looks the model's best tokens up; which states stay open, and what is best of the others."""
     n = min(max(LOOKED_UP, LOOKED_UP_EACH * k), index.vocab_size)
@@ -156,7 +156,7 @@ def _certified(
 
 
 def _of_all(
-    index: FMIndex, state: FMState, scores: Scores, k: int, beam: Int[Array, " batch"]
+    index: FMFields, state: FMState, scores: Scores, k: int, beam: Int[Array, " batch"]
 ) -> tuple[Best, Float[Array, " batch"]]:
     """The best of all that may follow one state of each query, [batch, k], and the log of the sum of their exps."""
     chosen = jax.tree.map(lambda x: x[jnp.arange(x.shape[0]), beam], state)
@@ -175,7 +175,7 @@ def _of_all(
     return _take_best(symbol, log_prob, valid, k), total
 
 
-def _read(index: FMIndex, low: Int[Array, " batch"], width: Int[Array, " batch"]) -> Bool[Array, "batch symbols"]:
+def _read(index: FMFields, low: Int[Array, " batch"], width: Int[Array, " batch"]) -> Bool[Array, "batch symbols"]:
     """Which symbols stand in ranges of rows."""
     batch = jnp.arange(low.shape[0])[:, None]
     column = jnp.arange(READ_AT_ONCE, dtype=jnp.int32)
@@ -190,7 +190,7 @@ def _read(index: FMIndex, low: Int[Array, " batch"], width: Int[Array, " batch"]
     return lax.while_loop(lambda carry: jnp.any(carry[0] < width), read_on, start)[1]
 
 
-def _symbols(index: FMIndex, row: Array, valid: Array) -> Int[Array, ...]:
+def _symbols(index: FMFields, row: Array, valid: Array) -> Int[Array, ...]:
     """What follows rows, [batch, …]; 0 where they are not valid or not allowed."""
     row = jnp.where(valid, row, 0)
     if index.filter is not None:

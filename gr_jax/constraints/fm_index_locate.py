@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Int
 from gr_jax.constraints import fm_index_filter, wavelet_matrix
 
 if TYPE_CHECKING:
-    from gr_jax.constraints.fm_index import FMIndex, FMState
+    from gr_jax.constraints.fm_index_fields import FMFields, FMState
 
 READ_AT_ONCE = 64  # rows of each state that `documents` locates
 
@@ -31,7 +31,7 @@ class Occurrences(NamedTuple):
     position: Int[Array, ...]
 
 
-def locate(index: FMIndex, row: Int[Array, ...], valid: Bool[Array, ...], depth: Int[Array, ...]) -> Occurrences:
+def locate(index: FMFields, row: Int[Array, ...], valid: Bool[Array, ...], depth: Int[Array, ...]) -> Occurrences:
     """What rows of n-grams of `depth` tokens stand for; −1 where they are not valid or not allowed. From each row a
     walk goes on through the text until it meets a sample."""
     row = jnp.where(valid, row, 0)
@@ -56,7 +56,7 @@ def locate(index: FMIndex, row: Int[Array, ...], valid: Bool[Array, ...], depth:
     return Occurrences(*(jnp.where(valid, x, -1) for x in found))
 
 
-def documents(index: FMIndex, state: FMState, limit: int) -> tuple[Int[Array, "... limit"], Int[Array, ...]]:
+def documents(index: FMFields, state: FMState, limit: int) -> tuple[Int[Array, "... limit"], Int[Array, ...]]:
     """See `FMIndex.documents`."""
     flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), state)  # leaves --> [batch, states]
     low, width = flat.low[..., None], (flat.high - flat.low)[..., None]

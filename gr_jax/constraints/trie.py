@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,11 @@ from jaxtyping import Array, Bool, Int
 from gr_jax.constraints import trie_arrays, trie_children, trie_files, trie_growth
 from gr_jax.constraints.base import Candidates, Scores, check_filter
 from gr_jax.constraints.bits import BitSet
-from gr_jax.constraints.trie_arrays import END, ChildMasks, Level, TrieArrays
+from gr_jax.constraints.trie_arrays import END, Level, TrieArrays
 from gr_jax.constraints.trie_children import Edges
-from gr_jax.constraints.trie_filter import Filter, make_filter
+from gr_jax.constraints.trie_fields import TrieFields
+from gr_jax.constraints.trie_fields import TrieState as TrieState
+from gr_jax.constraints.trie_filter import make_filter
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
@@ -25,23 +27,9 @@ from gr_jax.errors import InputError
 FLAT_COLUMN = 3
 
 
-class TrieState(NamedTuple):
-    """Where a prefix stands.
-
-    Attributes:
-      node: int32[...]; −1 after a token that was not allowed.
-      depth: int32[...], tokens consumed, without EOS.
-      ended: bool[...], the docid is complete and nothing may follow.
-    """
-
-    node: Int[Array, ...]
-    depth: Int[Array, ...]
-    ended: Bool[Array, ...]
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Trie:
+class Trie(TrieFields):
     """Allows exactly the docids of a set. Give it to jitted functions as an argument: closed over, its arrays would be
     compiled in as constants.
 
@@ -49,34 +37,9 @@ class Trie:
     for a single docid is a leaf; what follows is read from the docid's row. Every docid has one leaf: that of a docid
     which is a prefix of another hangs on an edge of token 0, the first among its siblings.
 
-    Attributes:
-      edge_tokens: uint16 or uint32[edges], ascending among the edges of a node.
-      parents: the nodes that have children; the others are leaves. The root is node 0.
-      edge_offsets: int32[parents + 1]; edges edge_offsets[i] … edge_offsets[i + 1] leave the i-th of them.
-      masks: for each depth the children of its nodes once more, as bits, where there are so many that this is faster.
-      leaf_rows: int32[num_docids]; the rows of the docids that leaves stand for, leaves in the order of nodes.
-      rests: uint16 or uint32[num_docids, max_len − c]; the docids, sorted, without their first c tokens, which no leaf
-        reads.
-      offsets: int32[num_docids + 1], as in `Docids`; None where each docid stands for one document.
-      documents_of_rows: int32[entries], as `documents` of `Docids`.
-      filter: what `restrict` allows; None: everything.
-      levels: static facts of the states after 0, 1, … tokens.
-      eos_id, vocab_size, num_documents: as in `Docids`.
+    Attributes: those of `TrieFields`.
     """
 
-    edge_tokens: Int[Array, " edges"]
-    parents: BitSet
-    edge_offsets: Int[Array, " parents_plus_1"]
-    masks: tuple[ChildMasks | None, ...]
-    leaf_rows: Int[Array, " num_docids"]
-    rests: Int[Array, "num_docids rest_len"]
-    offsets: Int[Array, " num_docids_plus_1"] | None
-    documents_of_rows: Int[Array, " entries"]
-    filter: Filter | None
-    levels: tuple[Level, ...] = dataclasses.field(metadata={"static": True})
-    eos_id: int | None = dataclasses.field(metadata={"static": True})
-    vocab_size: int = dataclasses.field(metadata={"static": True})
-    num_documents: int = dataclasses.field(metadata={"static": True})
     open_ended = False
 
     @classmethod
@@ -165,11 +128,6 @@ class Trie:
             over another vocabulary.
         """
         return cls(**trie_files.load(folder, mmap=mmap, vocab_size=vocab_size))
-
-    @property
-    def max_len(self) -> int:
-        """Tokens of the longest docid."""
-        return len(self.levels) - 1
 
     @property
     def max_steps(self) -> int:

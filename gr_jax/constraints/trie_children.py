@@ -15,7 +15,7 @@ from gr_jax.constraints.top_k import top_k
 from gr_jax.constraints.trie_arrays import Level
 
 if TYPE_CHECKING:
-    from gr_jax.constraints.trie import Trie
+    from gr_jax.constraints.trie_fields import TrieFields
 
 
 class Edges(NamedTuple):
@@ -52,7 +52,7 @@ class Children(NamedTuple):
     parent: Int[Array, "batch n"] | None = None
 
 
-def padded(trie: Trie, edges: Edges, level: Level) -> Children:
+def padded(trie: TrieFields, edges: Edges, level: Level) -> Children:
     """As many columns for each state as the one with the most children can need."""
     width = max(level.width, int(level.tails))
     column = jnp.arange(width, dtype=jnp.int32)
@@ -72,7 +72,7 @@ def padded(trie: Trie, edges: Edges, level: Level) -> Children:
     return _allowed(trie, Children(token, node, valid))
 
 
-def windowed(trie: Trie, edges: Edges, level: Level, depth: int) -> Children:
+def windowed(trie: TrieFields, edges: Edges, level: Level, depth: int) -> Children:
     """A column for each token of the level's window. Nothing is gathered here but masks, and next nodes are computed
     where the compiler is asked for them: those of the tokens that are chosen."""
     masks = trie.masks[depth]
@@ -101,7 +101,7 @@ def windowed(trie: Trie, edges: Edges, level: Level, depth: int) -> Children:
     return _allowed(trie, Children(token, node, valid))
 
 
-def flat(trie: Trie, edges: Edges, level: Level, n: int) -> tuple[Children, Bool[Array, ""]]:
+def flat(trie: TrieFields, edges: Edges, level: Level, n: int) -> tuple[Children, Bool[Array, ""]]:
     """The first n children of all beams of a query, one after the other, and whether these are all."""
     batch, beams = edges.node.shape
     is_tail = edges.rest != 0
@@ -123,7 +123,7 @@ def flat(trie: Trie, edges: Edges, level: Level, n: int) -> tuple[Children, Bool
     return _allowed(trie, Children(token, node, valid, parent)), jnp.all(ends[:, -1] <= n)
 
 
-def _allowed(trie: Trie, children: Children) -> Children:
+def _allowed(trie: TrieFields, children: Children) -> Children:
     valid = children.valid
     if trie.filter is not None:
         valid &= trie.filter.nodes.has(jnp.maximum(children.node, 0))
@@ -190,7 +190,7 @@ def _normalize_flat(
 
 
 def flat_or_best(
-    trie: Trie, edges: Edges, level: Level, scores: Scores, eos_id: int | None, k: int, n: int
+    trie: TrieFields, edges: Edges, level: Level, scores: Scores, eos_id: int | None, k: int, n: int
 ) -> tuple[Children, Float[Array, "batch n"], Float[Array, "batch beam 1"] | None]:
     """All children of all beams as one list of n, scored; where states that are not distinct have more together, the
     k best of each (n must hold them)."""

@@ -18,7 +18,7 @@ from gr_jax.docids.rows import token_type
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from gr_jax.constraints.trie import Trie
+    from gr_jax.constraints.trie_fields import TrieFields
 
 KIND = "trie"
 AGAIN = "Make the trie again."
@@ -26,7 +26,7 @@ AGAIN = "Make the trie again."
 ARRAYS = {"edge_tokens": 1, "edge_offsets": 1, "leaf_rows": 1, "rests": 2, "documents_of_rows": 1}
 
 
-def save(trie: Trie, folder: str | os.PathLike, *, corpus: str, made_from: str) -> None:
+def save(trie: TrieFields, folder: str | os.PathLike, *, corpus: str, made_from: str) -> None:
     arrays = {name: getattr(trie, name) for name in ARRAYS}
     arrays |= {"parents": trie.parents.words}
     if trie.offsets is not None:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool
 from gr_jax.constraints.bits import BitSet
 
 if TYPE_CHECKING:
-    from gr_jax.constraints.trie import Trie
+    from gr_jax.constraints.trie_fields import TrieFields
 
 
 @jax.tree_util.register_dataclass
@@ -30,7 +30,7 @@ class Filter:
 
 
 @jax.jit
-def make_filter(trie: Trie, allowed: Bool[Array, "batch docs"]) -> Filter:
+def make_filter(trie: TrieFields, allowed: Bool[Array, "batch docs"]) -> Filter:
     """From the deepest level up: a node is allowed where one of its children is."""
     of_entries = allowed[:, trie.documents_of_rows]  # --> [batch, entries]
     if trie.filter is not None:

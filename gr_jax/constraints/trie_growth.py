@@ -18,7 +18,7 @@ from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from gr_jax.constraints.trie import Trie
+    from gr_jax.constraints.trie_fields import TrieFields
 
 
 class _Old(NamedTuple):
@@ -35,7 +35,7 @@ class _Old(NamedTuple):
     level_starts: Int[np.ndarray, " levels_plus_1"]  # each level's first node
 
     @classmethod
-    def of(cls, trie: Trie) -> _Old:
+    def of(cls, trie: TrieFields) -> _Old:
         tokens, leaf_rows = np.asarray(trie.edge_tokens), np.asarray(trie.leaf_rows)
         words = np.asarray(trie.parents.words)
         has = np.unpackbits(words.view(np.uint8), bitorder="little", count=len(tokens) + 1).view(bool)
@@ -100,7 +100,7 @@ class _Way(NamedTuple):
     place: Int[np.ndarray, " n"]  # old rows before each
 
 
-def grow(trie: Trie, more: Docids) -> tuple[TrieArrays, np.ndarray | None, np.ndarray]:
+def grow(trie: TrieFields, more: Docids) -> tuple[TrieArrays, np.ndarray | None, np.ndarray]:
     """The arrays, offsets and documents of the trie of all docids.
 
     Raises:
@@ -225,7 +225,7 @@ def _from_column(old: _Old, first: int, max_len: int) -> Int[np.ndarray, "num_do
 
 
 def _documents(
-    trie: Trie, more: Docids, place: Int[np.ndarray, " m"]
+    trie: TrieFields, more: Docids, place: Int[np.ndarray, " m"]
 ) -> tuple[np.ndarray | None, Int[np.ndarray, " entries"]]:
     """Offsets, where docids stand for several documents, and documents: the new ones are numbered after the old."""
     old, new = np.asarray(trie.documents_of_rows), (more.documents + trie.num_documents).astype(np.int32)

@@ -9,7 +9,7 @@ from gr_jax.evaluation.provenance import commit as commit
 from gr_jax.evaluation.provenance import hardware_line as hardware_line
 from gr_jax.evaluation.report import Report as Report
 from gr_jax.evaluation.report import print_table as print_table
-from gr_jax.evaluation.report import read_training_metrics as read_training_metrics
+from gr_jax.evaluation.results import read_training_metrics as read_training_metrics
 from gr_jax.evaluation.significance import Comparison as Comparison
 from gr_jax.evaluation.significance import bootstrap_interval as bootstrap_interval
 from gr_jax.evaluation.significance import compare as compare

@@ -12,7 +12,7 @@ from gr_jax.evaluation import plots, render
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gr_jax.evaluation.report import Example, Report
+    from gr_jax.evaluation.results import Example, Results
 
 _CSS = """
 :root { --ink: #24292f; --soft: #57606a; --line: #d0d7de; --wash: #f6f8fa; --good: #1a7f37; --bad: #b35900; }
@@ -48,7 +48,7 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 """
 
 
-def html(report: Report) -> str:
+def html(report: Results) -> str:
     """See `Report.html`."""
     comparisons = report.comparisons()
     body = [f"<h1>{escape(report.title)}</h1>"]
@@ -85,7 +85,7 @@ def html(report: Report) -> str:
     return head + "\n".join(body) + "\n</body>\n</html>\n"
 
 
-def _results(report: Report) -> list[str]:
+def _results(report: Results) -> list[str]:
     intervals = report.intervals()
     marks = render.marks(report.comparisons())
     figure = plots.metric_bars(report.values_by_split(), intervals=intervals, baseline=report.baseline)

@@ -7,17 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
+from gr_jax.evaluation.results import SIGNIFICANT, ReportRow, Results
 from gr_jax.evaluation.significance import Comparison
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gr_jax.evaluation.report import Report, ReportRow
-
 BETTER, WORSE = "▲", "▼"
 
 
-def markdown(report: Report) -> str:
+def markdown(report: Results) -> str:
     """See `Report.markdown`."""
     comparisons = report.comparisons()
     parts = [f"# {_plain(report.title)}"]
@@ -43,7 +42,7 @@ def markdown(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def print_tables(report: Report, file: IO[str] | None = None) -> None:
+def print_tables(report: Results, file: IO[str] | None = None) -> None:
     """See `report.print_table`."""
     from rich import box
     from rich.table import Table
@@ -75,7 +74,7 @@ def console(file: IO[str] | None = None) -> Console:
 
 
 def split_table(
-    report: Report, split: str, marked: Mapping[tuple[str, str, str], str], bold: str = "{}"
+    report: Results, split: str, marked: Mapping[tuple[str, str, str], str], bold: str = "{}"
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows of one split: system, measures, and notes where there are some. `bold` wraps the best values."""
     rows = [row for row in report.rows if row.split == split]
@@ -97,7 +96,7 @@ def split_table(
 
 
 def comparison_table(
-    report: Report, comparisons: Sequence[tuple[ReportRow, Comparison]]
+    report: Results, comparisons: Sequence[tuple[ReportRow, Comparison]]
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows of all differences from the baseline."""
     body = []
@@ -120,8 +119,6 @@ def comparison_table(
 
 def marks(comparisons: Sequence[tuple[ReportRow, Comparison]]) -> dict[tuple[str, str, str], str]:
     """(system, split, measure) → whether it is better or worse than the baseline beyond chance; else absent."""
-    from gr_jax.evaluation.report import SIGNIFICANT
-
     return {
         (row.system, row.split, comparison.measure): BETTER if comparison.difference > 0 else WORSE
         for row, comparison in comparisons
@@ -129,10 +126,8 @@ def marks(comparisons: Sequence[tuple[ReportRow, Comparison]]) -> dict[tuple[str
     }
 
 
-def legend(report: Report, comparisons: Sequence[tuple[ReportRow, Comparison]]) -> str:
+def legend(report: Results, comparisons: Sequence[tuple[ReportRow, Comparison]]) -> str:
     """What the marks mean."""
-    from gr_jax.evaluation.report import SIGNIFICANT
-
     return (
         f"{BETTER} {WORSE}: better or worse than {report.baseline}, p < {SIGNIFICANT} by the two-sided paired "
         f"randomisation test over queries; {len(comparisons)} comparisons, p not corrected for their number."

@@ -1,179 +1,29 @@
-"""A report: which system reached what on which split, what that rests on, and how it looks from inside."""
+"""Reports: results as Markdown, as one HTML file, and on a terminal."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import os
 import pathlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import IO, Any
-
-import numpy as np
-from jaxtyping import Float
+from typing import IO
 
 from gr_jax import storage
-from gr_jax.errors import InputError
-from gr_jax.evaluation.metrics import Evaluation
-from gr_jax.evaluation.provenance import Provenance
-from gr_jax.evaluation.significance import Comparison, bootstrap_interval, compare
-
-SIGNIFICANT = 0.05
+from gr_jax.evaluation import render
+from gr_jax.evaluation.results import Results
 
 
-@dataclasses.dataclass(frozen=True)
-class ReportRow:
-    """What one system reached on one split; `evaluation` is there where the values of each query are known."""
-
-    system: str
-    split: str
-    values: Mapping[str, float]
-    note: str
-    evaluation: Evaluation | None
-
-
-@dataclasses.dataclass(frozen=True)
-class ExampleHit:
-    """One answer of an example search; `relevant` as the qrels say."""
-
-    doc_id: str
-    title: str
-    score: float
-    docid: str
-    relevant: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """One question and the best answers to it."""
-
-    query: str
-    system: str
-    hits: tuple[ExampleHit, ...]
-
-
-class Report:
-    """Collects results and renders them: `markdown()`, `html()`, `save(folder)`, and `print_table` for a terminal.
-
-    Args:
-      title: heading.
-      provenance: what all its numbers rest on.
-      baseline: the system that the others are tested against.
-      introduction: a paragraph under the heading.
-    """
-
-    def __init__(self, title: str, provenance: Provenance, *, baseline: str | None = None, introduction: str = ""):
-        self.title, self.provenance, self.baseline, self.introduction = title, provenance, baseline, introduction
-        self.rows: list[ReportRow] = []
-        self.curves: dict[str, list[dict[str, float]]] = {}
-        self.survival: dict[str, np.ndarray] = {}
-        self.examples: list[Example] = []
-        self._compared: dict[tuple[str, str], list[Comparison]] = {}
-
-    def add(self, system: str, split: str, values: Mapping[str, float], *, note: str = "") -> None:
-        """Adds a row.
-
-        Args:
-          system: its name.
-          split: the queries that were answered.
-          values: measure → value. An `Evaluation` brings its per-query values, and with them intervals and tests.
-          note: a few words shown beside the row.
-
-        Raises:
-          InputError: this system already has a row on this split.
-        """
-        if any(row.system == system and row.split == split for row in self.rows):
-            raise InputError(f"the report already has {system!r} on {split!r}", "Give the row another name.")
-        evaluation = values if isinstance(values, Evaluation) else None
-        self.rows.append(ReportRow(system, split, dict(values), note, evaluation))
-
-    def add_training(self, name: str, metrics: str | os.PathLike | Iterable[Mapping[str, float]]) -> None:
-        """Adds the curves of one training: its metrics.jsonl, or the records themselves."""
-        is_path = isinstance(metrics, str | os.PathLike)
-        self.curves[name] = read_training_metrics(metrics) if is_path else [dict(r) for r in metrics]  # type: ignore[arg-type, union-attr]
-
-    def add_beam_survival(self, name: str, shares: Float[np.ndarray, " depth"] | Sequence[float]) -> None:
-        """Adds where beams die: the i-th share is of queries whose gold docid's first i + 1 tokens are in the beam.
-
-        Raises:
-          InputError: no shares, or one outside 0..1.
-        """
-        array = np.asarray(shares, np.float64)
-        if array.ndim != 1 or not array.size or not ((array >= 0) & (array <= 1)).all():
-            raise InputError(
-                "where beams die is one share, 0 to 1, for each depth", "Give a list of shares.", value=shares
-            )
-        self.survival[name] = array
-
-    def add_example(self, query: str, hits: Iterable[Any], *, relevant: Collection[str] = (), system: str = "") -> None:
-        """Adds an example search.
-
-        Args:
-          query: the question.
-          hits: best first; each has doc_id, title and score, and docid where one was generated (`searcher.search`).
-          relevant: doc_ids that answer it.
-          system: who answered.
-        """
-        shown = tuple(
-            ExampleHit(hit.doc_id, hit.title, float(hit.score), getattr(hit, "docid", ""), hit.doc_id in relevant)
-            for hit in hits
-        )
-        self.examples.append(Example(query, system, shown))
-
-    @property
-    def splits(self) -> list[str]:
-        """Splits in the order in which they were added."""
-        return list(dict.fromkeys(row.split for row in self.rows))
-
-    @property
-    def measures(self) -> list[str]:
-        """Measures in the order in which they were added."""
-        return list(dict.fromkeys(measure for row in self.rows for measure in row.values))
-
-    def comparisons(self) -> list[tuple[ReportRow, Comparison]]:
-        """Every row against the baseline's row on its split, on every measure whose per-query values both have; on a
-        split of one query there is nothing to test."""
-        found = []
-        for row in self.rows:
-            base = self._baseline_of(row)
-            if base is None or base.evaluation is None or row.evaluation is None or len(row.evaluation.query_ids) < 2:
-                continue
-            key = row.system, row.split
-            if key not in self._compared:
-                shared = [measure for measure in row.evaluation.per_query if measure in base.evaluation.per_query]
-                self._compared[key] = [compare(row.evaluation, base.evaluation, measure) for measure in shared]
-            found += [(row, comparison) for comparison in self._compared[key]]
-        return found
-
-    def intervals(self) -> dict[tuple[str, str, str], tuple[float, float]]:
-        """(split, system, measure) → 95% bootstrap interval, where the values of each query are known."""
-        return {
-            (row.split, row.system, measure): bootstrap_interval(values, samples=2000)
-            for row in self.rows
-            if row.evaluation is not None
-            for measure, values in row.evaluation.per_query.items()
-            if math.isclose(row.values[measure], float(values.mean()), abs_tol=1e-12)  # a count's sum is no mean
-        }
-
-    def values_by_split(self) -> dict[str, dict[str, dict[str, float]]]:
-        """split → system → measure → value."""
-        table: dict[str, dict[str, dict[str, float]]] = {split: {} for split in self.splits}
-        for row in self.rows:
-            table[row.split][row.system] = dict(row.values)
-        return table
+class Report(Results):
+    """Collects results and renders them: `markdown()`, `html()`, `save(folder)`, and `print_table` for a terminal; see
+    `Results` for the arguments."""
 
     def markdown(self) -> str:
         """The report as GitHub's Markdown; plots are in the HTML."""
-        from gr_jax.evaluation.render import markdown
-
-        return markdown(self)
+        return render.markdown(self)
 
     def html(self) -> str:
         """The report as one HTML file with its plots inside."""
-        from gr_jax.evaluation.html import html
+        from gr_jax.evaluation import html  # brings matplotlib with it
 
-        return html(self)
+        return html.html(self)
 
     def save(self, folder: str | os.PathLike, name: str = "report") -> tuple[pathlib.Path, pathlib.Path]:
         """Writes name.md and name.html into the folder; returns both paths."""
@@ -183,53 +33,7 @@ class Report:
             storage.write_text(path, text)
         return paths
 
-    def _baseline_of(self, row: ReportRow) -> ReportRow | None:
-        if row.system == self.baseline:
-            return None
-        return next((base for base in self.rows if base.system == self.baseline and base.split == row.split), None)
-
-
-def read_training_metrics(file: str | os.PathLike) -> list[dict[str, float]]:
-    """Reads metrics.jsonl: one object with "step" a line, in any order.
-
-    A training that was killed and went on may have written a step twice: the later values stand. A last line that was
-    cut off by the kill is left out.
-
-    Raises:
-      InputError: the file is not there, or a line is not an object with a step.
-    """
-    path = pathlib.Path(file)
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError as error:
-        raise InputError(
-            f"no training metrics: {error.strerror}", "Name the metrics.jsonl of a training.", file=path
-        ) from error
-    steps: dict[float, dict[str, float]] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            step = record["step"]
-            if not isinstance(step, int | float):
-                raise TypeError
-        except (ValueError, KeyError, TypeError):
-            if number == len(lines):  # no newline follows it
-                continue
-            raise InputError(
-                "not a line of training metrics",
-                'Each line is {"step": …, "loss": …}.',
-                file=path,
-                line=number,
-                value=line,
-            ) from None
-        steps.setdefault(step, {}).update(record)
-    return [steps[step] for step in sorted(steps)]
-
 
 def print_table(report: Report, file: IO[str] | None = None) -> None:
     """Prints the report's tables on a terminal, by rich."""
-    from gr_jax.evaluation.render import print_tables
-
-    print_tables(report, file)
+    render.print_tables(report, file)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Protocol
 
 from gr_jax import storage
-from gr_jax.errors import InputError
 
 KIND = "vocabulary"
 
@@ -113,25 +110,3 @@ def save(folder: str | os.PathLike, vocabulary: Vocabulary, config: dict, files:
         storage.write_json(new / "vocabulary.json", config)
         for name, content in files.items():
             (new / name).write_bytes(content)
-
-
-def load_vocabulary(folder: str | os.PathLike) -> Vocabulary:
-    """Reads what a vocabulary's `save` wrote.
-
-    Raises:
-      InputError: `folder` is no vocabulary, or a truncated or altered one, or the package that its type needs is not
-        installed.
-    """
-    from gr_jax.text.huggingface import HuggingFaceVocabulary
-    from gr_jax.text.sentencepiece import SentencePieceVocabulary
-
-    storage.read_folder(folder, KIND)
-    folder = pathlib.Path(folder)
-    config = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
-    if config["type"] == "byte":
-        return ByteVocabulary(config["extra_ids"])
-    if config["type"] == "sentencepiece":
-        return SentencePieceVocabulary(folder / SentencePieceVocabulary.FILE)
-    if config["type"] == "huggingface":
-        return HuggingFaceVocabulary(folder / HuggingFaceVocabulary.FILE)
-    raise InputError("a vocabulary of an unknown type", "Use a newer gr_jax.", file=folder, value=config["type"])
