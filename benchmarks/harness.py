@@ -414,15 +414,16 @@ def _changes(row: Row, record: Record) -> list[str]:
 
     # As they would be recorded: lists for tuples.
     config, runs = json.loads(json.dumps([row.config, row.configs()]))
+    if runs and not record.runs:
+        return ["recorded without the settings of what it ran"]
     changes = changed_settings(record.config, config)
-    if not record.runs and runs:
-        return ["recorded without the settings of what it ran", *changes]
     if len(record.runs) != len(runs):
         changes.append(f"runs: {len(record.runs)} → {len(runs)}")
     for before, after in zip(record.runs, runs, strict=False):
         changes += changed_settings(before, after, f"{after['system']}.")
+    changes = list(dict.fromkeys(one.replace(".settings.", ".", 1) for one in changes))
     # What follows from another change says nothing beside it.
-    return [one for one in dict.fromkeys(changes) if ".settings_digest:" not in one] or list(dict.fromkeys(changes))
+    return [one for one in changes if ".settings_digest: " not in one] or changes
 
 
 def _with_bounds(text: str, bounds: Sequence[tuple[float | None, bool]]) -> str:

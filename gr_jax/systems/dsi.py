@@ -45,7 +45,7 @@ class DSI(System):
     paper: ClassVar[str] = "Tay et al. 2022, arXiv 2202.06991"
 
     name: str = "DSI"
-    vectors: Vectors = setting(Vectors(max_length=256))
+    vectors: Vectors = setting(Vectors(encoder="minilm", max_length=256))
     identifiers: Identifiers = setting(Identifiers())
     pseudo_queries: PseudoQueries = setting(PseudoQueries())
     network: Network = setting(Network())

@@ -105,10 +105,10 @@ def test_rows_are_measured_again_when_asked(bench):
         (lambda bench: bench.config.update(steps=200), "stale: steps: 100 → 200"),
         (lambda bench: bench.config.update(beams=(1, 3), new=1), r"stale: beams: \[1, 2\] → \[1, 3\]; new: None → 1"),
         (lambda bench: setattr(bench, "seeds", (1,)), r"stale: seeds \[1\], were \[0\]"),
-        (lambda bench: bench.ran["dsi"].settings.update(warmup=10), r"stale: DSI.settings.warmup: None → 10"),
+        (lambda bench: bench.ran["dsi"].settings.update(warmup=10), r"stale: DSI.warmup: None → 10"),
         (
             lambda bench: bench.ran["dsi"].settings["training"].update(steps=50),
-            r"stale: DSI.settings.training.steps: 60 → 50",
+            r"stale: DSI.training.steps: 60 → 50",
         ),
         (lambda bench: setattr(bench.ran["dsi"], "data", "other"), "stale: DSI.data: 'toy' → 'other'"),
         (

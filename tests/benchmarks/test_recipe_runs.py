@@ -1,0 +1,129 @@
+"""Runs of benchmarks: what decides their results, and the versions of what they run, without running or reading."""
+
+import dataclasses
+
+import pytest
+
+from benchmarks import dense_quality, gdr_quality, gdr_scaling, main_job, recipe_runs, resolved
+from benchmarks.recipe_runs import RecipeRun
+from gr_jax.errors import InputError
+from gr_jax.stages import bi_encoder, document_encoder, sources
+from gr_jax.stages.documents import corpus
+from gr_jax.stages.settings import Settings
+from gr_jax.systems.gdr import learning
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(sources.BeirFolder, "identity", lambda self: pytest.fail("files are read"))
+
+
+def test_settings_are_resolved_and_one_seed_reaches_all_trainings():
+    _, run, _ = gdr_quality.small("gdr", on=None, trained=False)
+    own, *others = run.configs()
+    assert others == [] and own["system"] == "GDR" and own["data"] == "squad_dev"
+    settings = own["settings"]
+    assert settings["training"]["seed"] == settings["encoder_training"]["seed"] == settings["clusters"]["seed"] == 1
+    assert (settings["training"]["steps"], settings["encoder_training"]["steps"]) == (200, 60)
+    assert settings["joint"] is None and settings["most_sentences"] is None
+
+
+def test_what_is_off_by_a_flag_is_none():
+    settings = dense_quality.ZERO_SHOT["squad_dev"].configs()[0]["settings"]
+    assert settings["training"] is None and settings["query_training"] is None
+    assert settings["encoders"]["document_length"] == 128
+    settings = gdr_scaling.run("nci", "10k", "untrained").configs()[0]["settings"]
+    assert settings["training"] is None and settings["encoder_training"] is None
+
+
+def test_a_second_training_is_turned_on_again_over_a_budget_without():
+    settings = gdr_quality.bi_encoder(2).configs()[0]["settings"]
+    second = {
+        name: settings["query_training"][name] for name in ("steps", "batch_size", "negatives", "seed", "held_out")
+    }
+    assert second == {"steps": 200, "batch_size": 64, "negatives": 8, "seed": 2, "held_out": 0.05}
+    assert settings["training"]["steps"] == 60 and settings["training"]["batch_size"] == 32
+
+
+def test_another_run_that_is_taken_from_decides_too():
+    run = gdr_quality.small("gdr", seeds=(0,))[0]
+    own, encoder = run.configs()
+    assert own["takes"] == ["encoder"] and own["settings"]["trained"] == "encoder"
+    assert "encoder_training" not in own["settings"]  # there is none
+    assert encoder == gdr_quality.encoder(0).configs()[0] and encoder["system"] == "DPR"
+    other = dataclasses.replace(run, encoder=gdr_quality.encoder(1)).configs()
+    assert other[0] == own and other[1] != encoder
+    assert run.versions()["GDR.taken"] == 1 and "GDR.untrained" not in run.versions()
+    assert run.versions()["DPR.bi_encoder"] == 1 and "GDR.bi_encoder" not in run.versions()
+
+
+def test_the_order_of_kinds_decides():
+    runs = [
+        RecipeRun("g", "squad_dev", "dpr", flags=(f"PseudoQueries.kinds={kinds}",))
+        for kinds in ({"title": 1, "span": 2}, {"span": 2, "title": 1})
+    ]
+    one, other = (run.configs()[0] for run in runs)
+    assert one["settings"] == other["settings"] and one["settings_digest"] != other["settings_digest"]
+
+
+def test_the_subset_and_the_source_decide():
+    run = RecipeRun("g", "wiki_intro_179k", "dpr", subset="10k")
+    assert run.configs()[0]["subset"] == "10k" and run.configs()[0]["source"]["class"] == "BeirFolder"
+    assert main_job.LARGE.configs()[0]["subset"] == "100k"
+    quickstart = RecipeRun("main_job", "python_docs", "quickstart").configs()[0]
+    assert quickstart["source"] == {"class": "PythonDocs", "packages": None}
+
+
+def test_versions_are_those_of_the_functions(monkeypatch):
+    run = RecipeRun("g", "squad_dev", "dpr", "versions")
+    before = run.versions()
+    assert before["DPR.bi_encoder"] == 1 and before["DPR.corpus"] == corpus.version
+    monkeypatch.setattr(bi_encoder.bi_encoder, "version", 7)
+    assert dataclasses.replace(run, label="raised").versions() == {**before, "DPR.bi_encoder": 7}
+
+
+def test_two_functions_of_one_name_have_versions_of_their_own(monkeypatch):
+    monkeypatch.setattr(learning.untrained, "version", 3)
+    found = resolved.versions(gdr_scaling.run("gdr", "10k", "untrained").resolved())
+    assert found["GDR.learning.untrained"] == 3
+    assert found["GDR.bi_encoder.untrained"] == bi_encoder.untrained.version
+
+
+def test_a_command_names_data_other_runs_and_what_is_bound(monkeypatch, tmp_path):
+    run = gdr_quality.small("gdr", "label", "Clusters.budget=100", seeds=(0,))[0]
+    with pytest.raises(InputError, match="GR_JAX_SHARED_DATA"):
+        run.arguments()
+    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
+    (tmp_path / "squad_dev").mkdir()
+    arguments = run.arguments()
+    assert arguments[:2] == ["--gin_file=gin_configs/systems/gdr.gin", "--gin_file=gin_configs/budgets/small_gdr.gin"]
+    assert f'--gin.CORPUS="{tmp_path}/squad_dev"' in arguments
+    assert f'--gin.GDR.trained="{gdr_quality.encoder(0).folder}"' in arguments
+    assert arguments[-3:] == [
+        "--gin.Clusters.budget=100",
+        "--gin.ContrastiveTraining.seed=0",
+        "--gin.Clusters.seed=0",
+    ]
+
+
+def test_wrong_settings_are_named():
+    with pytest.raises(InputError, match="DSI"):
+        RecipeRun("g", "squad_dev", "dpr", flags=("training/Training.steps=3",)).configs()
+
+
+def test_settings_as_json_leave_out_what_is_neutral():
+    encoders = document_encoder.ENCODERS
+    assert isinstance(encoders, Settings) and "pretrained_layers" not in resolved.plain(encoders)
+    assert resolved.plain(dataclasses.replace(encoders, pretrained_layers=0))["pretrained_layers"] == 0
+
+
+def test_the_folder_of_an_input_is_found_whatever_its_function_is_called(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe_runs.harness, "CHECKOUT", tmp_path)
+    run = RecipeRun("g", "squad_dev", "nci", "inputs")
+    (run.folder / "model").mkdir(parents=True)
+    (run.folder / "model" / "manifest.json").write_text('{"meta": {"inputs": {"docids": "0123"}}}')
+    with pytest.raises(InputError, match="docids"):
+        run.input_folder("model", "docids")
+    (run.folder.parent / "shared" / "numbered-0123").mkdir(parents=True)
+    assert run.input_folder("model", "docids").name == "numbered-0123"
