@@ -12,7 +12,7 @@ from absl import flags
 from gr_jax import docids as docids_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
-from gr_jax.retrievers import gdr
+from gr_jax.systems.gdr import retriever as gdr
 from launch import program
 
 # Where docids lie in an index, in a recipe's docids stage, and in a retriever; clusters' in their stage; and where a
