@@ -15,7 +15,7 @@ from gr_jax.errors import InputError
 from gr_jax.systems.gdr import retriever as gdr
 from launch import program
 
-# Where docids lie in an index, in a recipe's docids stage, and in a retriever; clusters' in their stage; and where a
+# Where docids lie in an index, in a system's docids stage, and in a retriever; clusters' in their stage; and where a
 # retriever is whose search knows what is in its clusters.
 _PLACES = ("", "docids", "retriever/docids", "index/retriever/docids", "cids")
 _RETRIEVERS = ("", "retriever", "index/retriever")
@@ -44,7 +44,7 @@ def find_docids(folder: pathlib.Path) -> docids_lib.Docids:
         if _kind(folder / place) == docids_lib.docids.KIND:
             return docids_lib.Docids.load(folder / place)
     raise InputError(
-        "there are no docids here", "Name an index, a recipe's MODEL_DIR or a folder of docids.", file=folder
+        "there are no docids here", "Name an index, a system's MODEL_DIR or a folder of docids.", file=folder
     )
 
 
@@ -68,7 +68,7 @@ def draw(docids: docids_lib.Docids, path: pathlib.Path, levels: int) -> bytes:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("index", None, "Folder of an index, of a recipe's run, or of docids.", required=True)
+    flags.DEFINE_string("index", None, "Folder of an index, of a system's run, or of docids.", required=True)
     flags.DEFINE_string("picture", "", "PNG or SVG file to write.")
     flags.DEFINE_integer("levels", 6, "Levels of the tree to draw.", lower_bound=1)
     program.run(main)
