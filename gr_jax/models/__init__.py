@@ -10,11 +10,6 @@ from gr_jax.models.bi_encoder import BiEncoderModel as BiEncoderModel
 from gr_jax.models.corpus_encoding import encode_corpus as encode_corpus
 from gr_jax.models.corpus_encoding import load_embeddings as load_embeddings
 
-# Beyond one vector a text.
-from gr_jax.models.cross_encoder import CrossEncoder as CrossEncoder
-from gr_jax.models.cross_encoder import CrossEncoderConfig as CrossEncoderConfig
-from gr_jax.models.cross_encoder import CrossEncoderModel as CrossEncoderModel
-
 # Starting points.
 from gr_jax.models.docid_tables import initialise_docid_tables as initialise_docid_tables
 from gr_jax.models.encoder_decoder import DecoderCache as DecoderCache
@@ -23,9 +18,6 @@ from gr_jax.models.encoder_decoder import EncoderDecoder as EncoderDecoder
 # What trains, decodes and embeds.
 from gr_jax.models.generative import EncoderDecoderModel as EncoderDecoderModel
 from gr_jax.models.generative import GenerativeDecoder as GenerativeDecoder
-from gr_jax.models.late_interaction import LateInteraction as LateInteraction
-from gr_jax.models.late_interaction import LateInteractionConfig as LateInteractionConfig
-from gr_jax.models.late_interaction import LateInteractionModel as LateInteractionModel
 from gr_jax.models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from gr_jax.models.t5 import T5Config as T5Config
 from gr_jax.models.text_encoder import TextEncoder as TextEncoder

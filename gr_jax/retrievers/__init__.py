@@ -16,25 +16,19 @@ from gr_jax.retrievers.searcher import Hit as Hit
 from gr_jax.retrievers.searcher import Searcher as Searcher
 
 if TYPE_CHECKING:
-    from gr_jax.retrievers.cross_encoder import CrossEncoderScorer as CrossEncoderScorer
     from gr_jax.retrievers.dense import DenseRetriever as DenseRetriever
     from gr_jax.retrievers.dense_encoder import DenseEncoder as DenseEncoder
     from gr_jax.retrievers.generative import GenerativeRetriever as GenerativeRetriever
     from gr_jax.retrievers.hybrid import HybridRetriever as HybridRetriever
-    from gr_jax.retrievers.late_interaction import LateInteractionRetriever as LateInteractionRetriever
     from gr_jax.retrievers.rerank import RerankRetriever as RerankRetriever
-    from gr_jax.retrievers.token_encoder import TokenEncoder as TokenEncoder
 
 # Name → the module that defines it. They bring networks with them, which searching for words does without.
 _LAZY = {
-    "CrossEncoderScorer": "cross_encoder",
     "DenseEncoder": "dense_encoder",
     "DenseRetriever": "dense",
     "GenerativeRetriever": "generative",
     "HybridRetriever": "hybrid",
-    "LateInteractionRetriever": "late_interaction",
     "RerankRetriever": "rerank",
-    "TokenEncoder": "token_encoder",
 }
 
 

@@ -20,7 +20,7 @@ _RETRIEVERS = {
     "dense": "gr_jax.retrievers.dense:DenseRetriever",
     "gdr": "gr_jax.systems.gdr.retriever:GDRRetriever",
     "hybrid": "gr_jax.retrievers.hybrid:HybridRetriever",
-    "late_interaction": "gr_jax.retrievers.late_interaction:LateInteractionRetriever",
+    "late_interaction": "gr_jax.systems.colbert.retriever:LateInteractionRetriever",
     "rerank": "gr_jax.retrievers.rerank:RerankRetriever",
 }
 # Those that read the documents themselves when they answer or explain.

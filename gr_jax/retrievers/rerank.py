@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KIND = "rerank"
 DEPTH = 20
 # What a scorer's folder says it is → where its class lives.
-_SCORERS = {"cross_encoder": "gr_jax.retrievers.cross_encoder:CrossEncoderScorer"}
+_SCORERS = {"cross_encoder": "gr_jax.systems.cross_encoder.scorer:CrossEncoderScorer"}
 
 
 class Scorer(Protocol):

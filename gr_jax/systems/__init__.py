@@ -21,6 +21,13 @@ from gr_jax.stages.write_docids import Training as Training
 from gr_jax.systems import run as run  # gin files name it
 from gr_jax.systems.base import System as System
 from gr_jax.systems.bm25 import BM25 as BM25
+from gr_jax.systems.colbert import ColBERT as ColBERT
+from gr_jax.systems.colbert import Interaction as Interaction
+from gr_jax.systems.cross_encoder import BM25CrossEncoder as BM25CrossEncoder
+from gr_jax.systems.cross_encoder import Crossing as Crossing
+from gr_jax.systems.doct5query import BM25DocT5Query as BM25DocT5Query
+from gr_jax.systems.doct5query import GeneratedQueries as GeneratedQueries
+from gr_jax.systems.doct5query import QueryGenerating as QueryGenerating
 from gr_jax.systems.dpr import DPR as DPR
 from gr_jax.systems.dpr import Search as Search
 from gr_jax.systems.dsi import DSI as DSI
@@ -34,6 +41,9 @@ SYSTEMS: tuple[type[System], ...] = (
     BM25,
     DSI,
     DPR,
+    ColBERT,
+    BM25CrossEncoder,
+    BM25DocT5Query,
     NCI,
     GDR,
 )

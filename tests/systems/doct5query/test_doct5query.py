@@ -1,16 +1,22 @@
-"""Generated queries: what is learnt from, what is kept, and the recipe from documents to an expanded index."""
+"""Generated queries: what is learnt from, what is kept, and the system from documents to an expanded index."""
 
 import numpy as np
 import pytest
 
 import gr_jax
 from gr_jax import corpus as corpus_lib
-from gr_jax import recipes, storage
+from gr_jax import storage
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
-from gr_jax.recipes import doct5query, documents, query_generation, query_generator
-from gr_jax.recipes.stages import Runner
 from gr_jax.retrievers import BM25
+from gr_jax.stages import documents
+from gr_jax.stages import pseudo_queries as made_stage
+from gr_jax.stages.runner import Runner
+from gr_jax.stages.sources import BeirFolder
+from gr_jax.systems import BM25DocT5Query
+from gr_jax.systems.doct5query import GeneratedQueries, QueryGenerating, generation
+from gr_jax.systems.doct5query.generator import load_generator
+from gr_jax.systems.doct5query.network import QueryGeneratorModel
 from gr_jax.text import ByteVocabulary
 from tests import small_data
 from tests.models import random_folders
@@ -28,15 +34,16 @@ GENERATOR = {
 
 def run(source, model_dir, **changes):
     said = []
-    searcher = recipes.bm25_doct5query(
-        source,
-        model_dir,
-        generator=recipes.QueryGenerating(**{**GENERATOR, **changes.pop("generator", {})}),
-        generated=recipes.GeneratedQueries(samples=4, top_k=3, temperature=0.5, within=0, most=3, batch_size=8),
-        say=said.append,
-        **changes,
+    system = BM25DocT5Query(
+        generator=QueryGenerating(**GENERATOR),
+        generated=GeneratedQueries(samples=4, top_k=3, temperature=0.5, within=None, most=3, batch_size=8),
     )
-    return searcher, said
+    return system.run(source, model_dir, say=said.append, **changes), said
+
+
+@pytest.fixture(scope="module")
+def beir(tmp_path_factory):
+    return small_data.write_beir(tmp_path_factory.mktemp("beir") / "mine", count=24)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,7 @@ def made(beir, tmp_path_factory):
     return root, run(beir, root / "mine")[0]
 
 
-def test_the_recipe_expands_documents_by_what_it_writes(made, beir):
+def test_the_system_expands_documents_by_what_it_writes(made, beir):
     root, searcher = made
     dataset = corpus_lib.read_beir(beir)
     queries = PseudoQueries.load(root / "mine" / "generated" / "pseudo_queries")
@@ -75,31 +82,33 @@ def test_what_is_finished_is_not_made_again(made, beir):
 def test_another_system_trains_on_generated_queries(made, beir, tmp_path):
     root, _ = made
     table = root / "mine" / "generated" / "pseudo_queries"
-    settings = recipes.PseudoQueries(kinds={"generated": 2, "title": 1}, generated=str(table))
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
-    stage = documents.pseudo_queries_stage(corpus, settings)
-    folders = Runner(tmp_path / "run", say=lambda line: None).run([corpus, stage])
-    found = PseudoQueries.load(folders["pseudo_queries"] / "pseudo_queries")
+    settings = made_stage.PseudoQueries(kinds={"generated": 2, "title": 1}, generated=str(table))
+    corpus = documents.corpus(BeirFolder(str(beir)))
+    stage = made_stage.pseudo_queries(corpus, settings=settings)
+    runner = Runner(tmp_path / "run", say=lambda line: None)
+    runner.run([corpus, stage])
+    found = made_stage.load_pseudo_queries(runner.folder(stage))
     written = PseudoQueries.load(table)
     texts = [text for text, kind in zip(found.texts, found.kinds, strict=True) if found.kind_names[kind] == "generated"]
     assert texts and set(texts) <= set(written.texts)
     assert str(table) not in str(stage.config)  # what it holds counts, not where it lies
-    plain = recipes.PseudoQueries(kinds={"title": 1})
-    assert plain.as_config() == {"kinds": {"title": 1}, "seed": 0}
-    with pytest.raises(InputError, match="no such artefact"):
-        documents.pseudo_queries_stage(corpus, recipes.PseudoQueries(generated=str(tmp_path / "nowhere")))
+    plain = made_stage.pseudo_queries(corpus, settings=made_stage.PseudoQueries(kinds={"title": 1}))
+    assert plain.config == {"settings": {"kinds": {"title": 1}, "seed": 0}}
+    nowhere = made_stage.PseudoQueries(kinds={"generated": 1}, generated=str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="read"):
+        made_stage.pseudo_queries(corpus, settings=nowhere).key  # noqa: B018
 
 
 def test_chunks_that_are_there_are_not_drawn_again(made, tmp_path):
     root, _ = made
-    module, params, words = query_generator.load_generator(root / "mine" / "generator")
-    decoder = doct5query.QueryGeneratorModel(module, words).decoder(params)
+    module, params, words = load_generator(root / "mine" / "generator")
+    decoder = QueryGeneratorModel(module, words).decoder(params)
     tokens = np.array([[5, 6, 7, 0], [8, 9, 0, 0], [5, 5, 5, 5]], np.int32)
     settings = dict(samples=2, top_k=2, temperature=1.0, query_tokens=8, batch_size=2, seed=3)
-    first = query_generation.generate(decoder, ByteVocabulary(), tokens, work=tmp_path / "work", **settings)
+    first = generation.generate(decoder, ByteVocabulary(), tokens, work=tmp_path / "work", **settings)
     assert [len(queries) for queries in first] == [2, 2, 2]
-    again = query_generation.generate(None, ByteVocabulary(), tokens, work=tmp_path / "work", **settings)
-    other = query_generation.generate(decoder, ByteVocabulary(), tokens, work=tmp_path / "other", **settings)
+    again = generation.generate(None, ByteVocabulary(), tokens, work=tmp_path / "work", **settings)
+    other = generation.generate(decoder, ByteVocabulary(), tokens, work=tmp_path / "other", **settings)
     assert first == again == other
 
 
@@ -107,7 +116,7 @@ def test_chunks_that_are_there_are_not_drawn_again(made, tmp_path):
 def test_an_interrupted_generator_ends_with_the_same_bits(made, beir, tmp_path, monkeypatch):
     """Interrupted at the second look at dev: behind the checkpoint of step 40."""
     root, _ = made
-    looked, look = [], query_generation.mean_loss
+    looked, look = [], generation.mean_loss
 
     def interrupted(*arguments):
         looked.append(1)
@@ -115,7 +124,7 @@ def test_an_interrupted_generator_ends_with_the_same_bits(made, beir, tmp_path, 
             raise KeyboardInterrupt
         return look(*arguments)
 
-    monkeypatch.setattr(query_generation, "mean_loss", interrupted)
+    monkeypatch.setattr(generation, "mean_loss", interrupted)
     again = {"shared_dir": root / "shared", "until": "generator"}
     with pytest.raises(KeyboardInterrupt):
         run(beir, tmp_path / "cut", **again)
@@ -127,7 +136,7 @@ def test_an_interrupted_generator_ends_with_the_same_bits(made, beir, tmp_path, 
 def test_only_the_split_is_learnt_from(beir):
     dataset = corpus_lib.read_beir(beir)
     vocabulary = ByteVocabulary()
-    data = query_generation.document_queries(
+    data = generation.document_queries(
         dataset, vocabulary, split="test", made={"title": 1}, document_tokens=32, query_tokens=12, seed=0, others=0.5
     )
     asked = [vocabulary.decode(query) for queries in data.asked for query in queries]
@@ -137,7 +146,7 @@ def test_only_the_split_is_learnt_from(beir):
     starts = [vocabulary.decode(row) for row in data.documents]
     for start, (made,) in zip(starts, data.made, strict=True):
         assert start.startswith(vocabulary.decode(made)[:8])  # titles stand first
-    counted = query_generation.frequent_words(data, 1, 5)
+    counted = generation.frequent_words(data, 1, 5)
     letters = "".join(expected)
     assert counted[0] == 1 and {letters.count(chr(token - 3)) for token in counted[1:]} == set(
         sorted((letters.count(letter) for letter in set(letters)), reverse=True)[:4]
@@ -149,7 +158,7 @@ def test_a_query_of_several_documents_is_learnt_from_by_each():
     queries = corpus_lib.Queries(("a", "b", "c"), ("both", "second", "none"))
     judged = corpus_lib.Qrels({"a": {"d1": 1, "d3": 2}, "b": {"d1": 1, "d2": 0}, "c": {"d2": 0}})
     dataset = corpus_lib.Dataset(corpus_lib.Corpus.from_documents(documents), queries, {"train": judged})
-    data = query_generation.document_queries(
+    data = generation.document_queries(
         dataset, ByteVocabulary(), split="train", made={}, document_tokens=9, query_tokens=9, seed=0
     )
     asked = [[ByteVocabulary().decode(query) for query in found] for found in data.asked]
@@ -161,12 +170,12 @@ def test_what_is_kept():
         corpus_lib.Document(f"d{i}", "", text) for i, text in enumerate(["cats sleep", "dogs bark", "mice eat cheese"])
     )
     drawn = [["cats", "", "  cats ", "who barks", "sleep"], ["bark", "dogs", "barking dogs"], ["dogs"]]
-    kept = query_generation.filtered(drawn, BM25(corpus), within=1, most=2, corpus=corpus.fingerprint)
+    kept = generation.filtered(drawn, BM25(corpus), within=1, most=2, corpus=corpus.fingerprint)
     assert list(kept.texts) == ["cats", "sleep", "bark", "dogs"] and kept.documents.tolist() == [0, 0, 1, 1]
-    everything = query_generation.filtered(drawn, BM25(corpus), within=0, most=9, corpus=corpus.fingerprint)
+    everything = generation.filtered(drawn, BM25(corpus), within=0, most=9, corpus=corpus.fingerprint)
     assert list(everything.texts) == ["cats", "who barks", "sleep", "bark", "dogs", "barking dogs", "dogs"]
     with pytest.raises(InputError, match="leads to its document"):
-        query_generation.filtered([[], [], ["dogs"]], BM25(corpus), within=1, most=2, corpus="")
+        generation.filtered([[], [], ["dogs"]], BM25(corpus), within=1, most=2, corpus="")
 
 
 def test_states_of_a_pretrained_encoder_are_those_of_the_network(tmp_path):
@@ -175,22 +184,33 @@ def test_states_of_a_pretrained_encoder_are_those_of_the_network(tmp_path):
 
     encoder, pretrained = huggingface.load_bert(random_folders.write_bert(tmp_path / "bert"), dropout_rate=0.5)
     decoder = T5Config(vocab_size=101, emb_dim=32, num_heads=2, head_dim=16, num_decoder_layers=1, mlp_dim=16)
-    module, params = query_generation.make_generator(encoder, pretrained, [3, 7, 9], decoder, 0)
+    module, params = generation.make_generator(encoder, pretrained, [3, 7, 9], decoder, 0)
     table = pretrained["token_embedder"]["embedding"]
     np.testing.assert_array_equal(params["words"]["kernel"].T, table[[3, 7, 9]])
     tokens = random_folders.token_batch(0, (40, 3, 17, 40, 9), 40, 101)
-    states = query_generation.encode_documents(module, params, tokens, tmp_path / "states", batch_size=2)
+    states = generation.encode_documents(module, params, tokens, tmp_path / "states", batch_size=2)
     expected = np.asarray(module.apply({"params": params}, tokens, method="encode"))
     np.testing.assert_allclose(states[tokens != 0], expected[tokens != 0], atol=2e-3)
 
 
 def test_bad_settings_and_data(tmp_path):
-    for changes, says in (({"row_targets": 8}, "row_targets"), ({"words": 1}, "words"), ({"vocabulary": "x"}, "byte")):
+    for changes, says in (
+        ({"row_targets": 8}, "row_targets"),
+        ({"words": 1}, "words"),
+        ({"vocabulary": "x"}, "byte"),
+        ({"dev_queries": 8}, "dev_documents"),
+        ({"keep_best": "dev/RR@10"}, "dev/loss"),
+        ({"encoder": "minilm", "multipliers": {"words": 2.0}}, "stays as it is"),
+    ):
         with pytest.raises(InputError, match=says):
-            recipes.QueryGenerating(**{**GENERATOR, **changes})
-    for changes, says in (({"temperature": 0.0}, "temperature"), ({"samples": 0}, "samples")):
+            QueryGenerating(**{**GENERATOR, **changes})
+    for changes, says in (
+        ({"temperature": 0.0}, "temperature"),
+        ({"samples": 0}, "samples"),
+        ({"within": 0}, "within"),
+    ):
         with pytest.raises(InputError, match=says):
-            recipes.GeneratedQueries(**changes)
+            GeneratedQueries(**changes)
     source = small_data.write_beir(tmp_path / "mine", count=4, queries=False)
     with pytest.raises(InputError, match="train"):
         run(source, tmp_path / "run")

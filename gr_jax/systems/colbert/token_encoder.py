@@ -19,9 +19,9 @@ from gr_jax import storage, text
 from gr_jax.dense import token_vectors
 from gr_jax.dense.token_vectors import TokenRows, TokenVectors
 from gr_jax.errors import InputError
-from gr_jax.models import late_interaction
 from gr_jax.models.sentence_encoder import LENGTHS, network_fingerprint, plan_batches
 from gr_jax.models.shards import Advance, encode_in_shards
+from gr_jax.systems.colbert import network
 
 KIND = "token_encoder"
 _TOKENIZED_AT_ONCE = 4096
@@ -44,7 +44,7 @@ class TokenEncoder:
 
     def __init__(
         self,
-        module: late_interaction.LateInteraction,
+        module: network.LateInteraction,
         params: Any,
         vocabulary: text.Vocabulary,
         *,
@@ -190,7 +190,7 @@ class TokenEncoder:
                 collect()
         while pending:
             collect()
-        kept = [late_interaction.kept_tokens(self.module.config, row) for row in rows]
+        kept = [network.kept_tokens(self.module.config, row) for row in rows]
         return TokenRows.of(vectors, tokens=kept, precision=precision)
 
     def save(self, folder: str | os.PathLike) -> None:
@@ -201,7 +201,7 @@ class TokenEncoder:
             "transform": self.transform,
         }
         with storage.write_folder(folder, KIND, meta=meta) as new:
-            late_interaction.save_late_interaction(new, self.module, self.params)
+            network.save_late_interaction(new, self.module, self.params)
             self.vocabulary.save(new / "vocabulary")
 
     @classmethod
@@ -213,7 +213,7 @@ class TokenEncoder:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
-        module, params = late_interaction.load_late_interaction(folder)
+        module, params = network.load_late_interaction(folder)
         settings = {name: meta[name] for name in ("query_length", "document_length", "transform")}
         return cls(module, params, text.load_vocabulary(folder / "vocabulary"), **settings)
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from gr_jax.errors import InputError
-from gr_jax.models.query_generator import ASKED, MADE
+from gr_jax.systems.doct5query.network import ASKED, MADE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, Int
 from gr_jax import progress as progress_lib
 from gr_jax import storage, text
 from gr_jax.errors import InputError
-from gr_jax.models import cross_encoder
 from gr_jax.models.sentence_encoder import plan_batches
+from gr_jax.systems.cross_encoder import network
 
 KIND = "cross_encoder"
 
@@ -40,7 +40,7 @@ class CrossEncoderScorer:
 
     def __init__(
         self,
-        module: cross_encoder.CrossEncoder,
+        module: network.CrossEncoder,
         params: Any,
         vocabulary: text.Vocabulary,
         *,
@@ -128,7 +128,7 @@ class CrossEncoderScorer:
         """Writes network, vocabulary and settings as an artefact of kind "cross_encoder"."""
         meta = {"query_length": self.query_length, "max_length": self.max_length}
         with storage.write_folder(folder, KIND, meta=meta) as new:
-            cross_encoder.save_cross_encoder(new, self.module, self.params)
+            network.save_cross_encoder(new, self.module, self.params)
             self.vocabulary.save(new / "vocabulary")
 
     @classmethod
@@ -140,7 +140,7 @@ class CrossEncoderScorer:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
-        module, params = cross_encoder.load_cross_encoder(folder)
+        module, params = network.load_cross_encoder(folder)
         settings = {name: meta[name] for name in ("query_length", "max_length")}
         return cls(module, params, text.load_vocabulary(folder / "vocabulary"), **settings)
 

@@ -16,7 +16,7 @@ from gr_jax.dense.max_sim import MaxSimSearch
 from gr_jax.dense.token_vectors import TokenVectors
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, checked_allowed, updatable
-from gr_jax.retrievers.token_encoder import TokenEncoder
+from gr_jax.systems.colbert.token_encoder import TokenEncoder
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus

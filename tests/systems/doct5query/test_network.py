@@ -14,9 +14,9 @@ from gr_jax.decoding.sampling import sample
 from gr_jax.errors import InputError
 from gr_jax.models.attention import causal_mask
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.query_generator import CopyScores, Features, QueryGenerator, QueryGeneratorModel, word_numbers
 from gr_jax.models.t5 import T5Config, T5Decoder
 from gr_jax.models.text_encoder import TextEncoder
+from gr_jax.systems.doct5query.network import CopyScores, Features, QueryGenerator, QueryGeneratorModel, word_numbers
 
 VOCAB, EOS = 23, 2
 SIZES = T5Config(

@@ -6,8 +6,8 @@ import pytest
 
 from gr_jax.errors import InputError
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.cross_encoder import CrossEncoder, CrossEncoderConfig
-from gr_jax.retrievers.cross_encoder import CrossEncoderScorer
+from gr_jax.systems.cross_encoder.network import CrossEncoder, CrossEncoderConfig
+from gr_jax.systems.cross_encoder.scorer import CrossEncoderScorer
 from gr_jax.text import ByteVocabulary
 
 VOCABULARY = ByteVocabulary()

@@ -11,7 +11,9 @@ import pytest
 from gr_jax.errors import InputError
 from gr_jax.interop.huggingface_names import bert_entries
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.cross_encoder import (
+from gr_jax.models.t5 import T5Config
+from gr_jax.models.text_encoder import TextEncoder
+from gr_jax.systems.cross_encoder.network import (
     CrossEncoder,
     CrossEncoderConfig,
     CrossEncoderModel,
@@ -20,8 +22,6 @@ from gr_jax.models.cross_encoder import (
     save_cross_encoder,
     split_pairs,
 )
-from gr_jax.models.t5 import T5Config
-from gr_jax.models.text_encoder import TextEncoder
 
 BERT = BertConfig(
     vocab_size=60, emb_dim=16, num_heads=2, num_encoder_layers=1, mlp_dim=24, max_positions=40, dropout_rate=0.0
@@ -73,7 +73,7 @@ def peer(tmp_path_factory):
 def test_parity_with_transformers(peer):
     import torch
 
-    from gr_jax.interop.cross_encoder import load_bert_cross_encoder
+    from gr_jax.systems.cross_encoder.huggingface import load_bert_cross_encoder
 
     model, folder = peer
     module, params = load_bert_cross_encoder(folder)
@@ -95,7 +95,7 @@ def test_parity_with_transformers(peer):
 def test_more_labels_than_one_are_refused(peer, tmp_path):
     import transformers
 
-    from gr_jax.interop.cross_encoder import load_bert_cross_encoder
+    from gr_jax.systems.cross_encoder.huggingface import load_bert_cross_encoder
 
     model, _ = peer
     transformers.BertForSequenceClassification(transformers.BertConfig.from_dict(

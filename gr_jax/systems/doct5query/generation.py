@@ -22,10 +22,10 @@ from gr_jax.decoding import processors, sampling
 from gr_jax.docids import pseudo_queries as pseudo_queries_lib
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
-from gr_jax.models.query_generator import QueryDecoder, QueryGenerator, QueryGeneratorModel
 from gr_jax.retrievers import BM25
+from gr_jax.systems.doct5query.batches import DocumentQueries
+from gr_jax.systems.doct5query.network import QueryDecoder, QueryGenerator, QueryGeneratorModel
 from gr_jax.text import Vocabulary, encode_texts, get_transform
-from gr_jax.training.query_batches import DocumentQueries
 
 _STATES = "document_states"
 # Documents are padded to multiples of this; each length is compiled once.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gr_jax.dense.token_vectors import TokenRows
-from gr_jax.retrievers.token_encoder import TokenEncoder
+from gr_jax.systems.colbert.token_encoder import TokenEncoder
 
 
 class Lengths(TokenEncoder):

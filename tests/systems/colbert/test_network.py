@@ -10,7 +10,9 @@ import pytest
 
 from gr_jax.errors import InputError
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.late_interaction import (
+from gr_jax.models.t5 import T5Config
+from gr_jax.models.text_encoder import TextEncoder
+from gr_jax.systems.colbert.network import (
     LateInteraction,
     LateInteractionConfig,
     LateInteractionModel,
@@ -19,8 +21,6 @@ from gr_jax.models.late_interaction import (
     principal_projection,
     save_late_interaction,
 )
-from gr_jax.models.t5 import T5Config
-from gr_jax.models.text_encoder import TextEncoder
 
 BERT = BertConfig(
     vocab_size=60, emb_dim=16, num_heads=2, num_encoder_layers=1, mlp_dim=24, max_positions=40, dropout_rate=0.0

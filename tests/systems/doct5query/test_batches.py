@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.models.query_generator import ASKED, MADE
-from gr_jax.training.query_batches import DocumentQueries, QueryBatches
+from gr_jax.systems.doct5query.batches import DocumentQueries, QueryBatches
+from gr_jax.systems.doct5query.network import ASKED, MADE
 
 EOS = 99
 DOCUMENTS = np.arange(1, 29, dtype=np.int32).reshape(7, 4)

@@ -9,10 +9,10 @@ import pytest
 from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.late_interaction import LateInteraction, LateInteractionConfig
 from gr_jax.retrievers import BM25, index
-from gr_jax.retrievers.late_interaction import LateInteractionRetriever
-from gr_jax.retrievers.token_encoder import TokenEncoder
+from gr_jax.systems.colbert.network import LateInteraction, LateInteractionConfig
+from gr_jax.systems.colbert.retriever import LateInteractionRetriever
+from gr_jax.systems.colbert.token_encoder import TokenEncoder
 from gr_jax.text import ByteVocabulary
 from tests.small_data import documents
 

@@ -11,7 +11,7 @@ import numpy as np
 from gr_jax.errors import InputError
 from gr_jax.interop.huggingface import load_bert, load_bert_pooler
 from gr_jax.interop.safetensors import TensorFolder
-from gr_jax.models.cross_encoder import CrossEncoder, CrossEncoderConfig
+from gr_jax.systems.cross_encoder.network import CrossEncoder, CrossEncoderConfig
 
 
 def load_bert_cross_encoder(folder: str | os.PathLike, **changes: Any) -> tuple[CrossEncoder, dict]:

@@ -1,0 +1,60 @@
+"""The stages of the documents' token vectors and of the index around them."""
+
+from __future__ import annotations
+
+import pathlib
+
+from gr_jax.dense.token_vectors import TokenVectors
+from gr_jax.retrievers import index as indexes
+from gr_jax.stages.bm25 import load_bm25
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.training import folder_bytes
+from gr_jax.systems.colbert.retriever import LateInteractionRetriever
+from gr_jax.systems.colbert.token_encoder import TokenEncoder
+
+
+@stage()
+def token_vectors(place: Place, corpus: pathlib.Path, model: pathlib.Path, *, precision: str) -> None:
+    """The token vectors of every document, memory-mapped; interrupted, it goes on behind the last finished shard.
+
+    Args:
+      precision: see `Interaction`.
+    """
+    dataset = load_dataset(corpus)
+    vectors = TokenEncoder.load(model / "encoder").encode_documents(
+        dataset.corpus.contents,
+        place.folder / "vectors",
+        precision=precision,
+        corpus=dataset.corpus.fingerprint,
+        work=place.work,
+        progress=True,
+    )
+    place.notes.update({"documents": vectors.num_documents, "vectors": vectors.num_vectors})
+
+
+@stage()
+def index(
+    place: Place,
+    corpus: pathlib.Path,
+    model: pathlib.Path,
+    token_vectors: pathlib.Path,
+    first: pathlib.Path | None,
+    *,
+    depth: int,
+) -> None:
+    """All that answering needs, in one folder.
+
+    Args:
+      first: a stage of BM25, whose best documents are ranked; None ranks all.
+      depth: how many it finds.
+    """
+    dataset = load_dataset(corpus)
+    retriever = LateInteractionRetriever(
+        TokenEncoder.load(model / "encoder"),
+        TokenVectors.load(token_vectors / "vectors"),
+        first=None if first is None else load_bm25(first, dataset),
+        depth=depth,
+    )
+    indexes.fill(place.folder, retriever, dataset.corpus)
+    place.notes.update({"documents": len(dataset.corpus), "bytes": folder_bytes(place.folder)})
