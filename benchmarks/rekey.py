@@ -33,13 +33,20 @@ _NAMES = {"mined": "mining", "encoder_mined": "encoder_mining"}
 _OFF = frozenset(
     """rdrop document_length most_sentences projection pawa_layers dev_documents held_out patience keep_best generated
     file margin_mse teacher_kl clusters refresh_every evaluate_every dev_queries checkpoint_every codes trained
+    augmentation first
     """.split()
 )
 # Trainings of 0 steps are None now. What a network started from was drawn by their seed, and is now by seed 0.
 _TRAININGS, _FIRST = ("training", "encoder_training", "query_training", "joint"), ("training", "encoder_training")
-_ORDERED = ("kinds",)  # mappings whose order counts
-# BM25 that a system's reports had beside it, whatever was bound, and that it can be told now.
-_LEXICAL = {"k1": 0.9, "b": 0.4, "analyzer": "english"}
+_ORDERED = ("kinds", "made")  # mappings whose order counts
+# What was so whatever was bound, and is a setting now: BM25 beside DSI, and how docT5query's generator was trained.
+_ADDED: Mapping[str, Any] = {
+    "lexical": {"k1": 0.9, "b": 0.4, "analyzer": "english"},
+    "generator.optimizer": "adamw",
+    "generator.schedule": "linear",
+    "generator.keep_best": "dev/loss",
+    "generator.mesh": [0, 1],
+}
 
 
 def differences(old: Mapping[str, Any], run: RecipeRun) -> list[str]:
@@ -81,9 +88,11 @@ def _unequal(before: Any, now: Any, path: str = "") -> list[str]:
         return [] if before == now else [f"{path}: {before!r} → {now!r}"]
     if name in _ORDERED and list(before) != list(now):
         return [f"{path}: {before} → {now}"]
-    added = {"lexical": _LEXICAL} if not path else {}
-    pairs = [(one, before.get(one, added.get(one)), now.get(one)) for one in dict.fromkeys([*before, *now])]
-    return [line for one, was, becomes in pairs for line in _unequal(was, becomes, f"{path}.{one}".removeprefix("."))]
+    found = []
+    for one in dict.fromkeys([*before, *now]):
+        whole = f"{path}.{one}".removeprefix(".")
+        found += _unequal(before.get(one, _ADDED.get(whole)), now.get(one), whole)
+    return found
 
 
 def _without_place(source: Mapping[str, Any]) -> dict[str, Any]:

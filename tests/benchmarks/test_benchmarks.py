@@ -1,5 +1,6 @@
 """All benchmarks: rows with names of their own, each of which can be judged, without data and without measuring."""
 
+import dataclasses
 import importlib
 import pathlib
 
@@ -7,6 +8,7 @@ import pytest
 
 from benchmarks import dense, gdr, harness, recipe_runs
 from gr_jax import storage
+from gr_jax.stages import sources
 
 BENCHMARKS = sorted(
     path.stem
@@ -78,3 +80,17 @@ def test_a_stage_is_copied_whole_and_again_when_it_changed(tmp_path):
     before = (to / "weights").stat().st_mtime_ns
     recipe_runs.copy_stage(made, to)
     assert (to / "weights").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_judging_takes_what_is_recorded_and_reads_no_data(name, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("faiss")
+    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
+    monkeypatch.setattr(harness.Row, "fingerprint", lambda row: pytest.fail(f"{row.name}: the corpus is read"))
+    monkeypatch.setattr(sources.BeirFolder, "identity", lambda source: pytest.fail("files are read"))
+    monkeypatch.setattr(sources.PythonDocs, "identity", lambda source: pytest.fail("files are read"))
+    monkeypatch.setattr(recipe_runs, "launch", lambda *arguments: pytest.fail("a system is run"))
+    rows = importlib.import_module(f"benchmarks.{name}").rows()
+    rows = [dataclasses.replace(row, measure=lambda: pytest.fail("a row is measured")) for row in rows]
+    assert harness.main(name, rows, ["--check"]) in (0, 1)
+    assert f"benchmarks.{name}" in capsys.readouterr().out
