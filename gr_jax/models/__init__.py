@@ -24,6 +24,7 @@ from gr_jax.models.gdr import GDRModel as GDRModel
 # What trains, decodes and embeds.
 from gr_jax.models.generative import EncoderDecoderModel as EncoderDecoderModel
 from gr_jax.models.generative import GenerativeDecoder as GenerativeDecoder
+from gr_jax.models.generative_model import GenerativeModel as GenerativeModel
 from gr_jax.models.late_interaction import LateInteraction as LateInteraction
 from gr_jax.models.late_interaction import LateInteractionConfig as LateInteractionConfig
 from gr_jax.models.late_interaction import LateInteractionModel as LateInteractionModel

@@ -4,6 +4,7 @@ searcher = recipes.dsi("my_beir_folder", "runs/mine")
 searcher.search("a question", k=5)
 """
 
+import gr_jax.registered  # noqa: F401  so that recipes open every index that they wrote
 from gr_jax.recipes.clusters import Clusters as Clusters
 from gr_jax.recipes.cross_encoder import bm25_cross_encoder as bm25_cross_encoder
 from gr_jax.recipes.dense import dpr as dpr

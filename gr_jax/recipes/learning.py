@@ -111,7 +111,7 @@ def model_stage(
         dataset = documents.load_dataset(place.inputs["corpus"])
         evaluate = None
         if settings.dev_queries and len(dataset.qrels.get("dev", ())):
-            retriever = GenerativeRetriever(
+            retriever = GenerativeRetriever.over_docids(
                 module, params, words, ids,
                 transform=dataset.transform, beams=dev_beams, normalize=decoding.normalize,
                 max_query_length=settings.max_input_length,  # as training reads them; not what the index is told later
@@ -232,7 +232,7 @@ def index_stage(corpus: Stage, docids: Stage, vocabulary: Stage, model: Stage, d
     def make(place: Workplace) -> None:
         dataset = documents.load_dataset(place.inputs["corpus"])
         module, params = network_folder.load_network(place.inputs["model"])
-        retriever = GenerativeRetriever(
+        retriever = GenerativeRetriever.over_docids(
             module,
             params,
             examples.load_vocabulary(place.inputs[vocabulary.name]),

@@ -62,7 +62,9 @@ def main() -> None:
             model, batches, steps=150, optimizer=training.adamw(3e-3), model_dir=folder / "training"
         )
 
-        retriever = GenerativeRetriever(module, trained.params, vocabulary, ids, beams=8, max_query_length=16)
+        retriever = GenerativeRetriever.over_docids(
+            module, trained.params, vocabulary, ids, beams=8, max_query_length=16
+        )
         index.save(folder / "index", retriever, columns)
         searcher = gr_jax.load(folder / "index")
         found = [searcher.search(document.title, k=1)[0].doc_id for document in documents]
