@@ -14,6 +14,8 @@ from gr_jax.models.corpus_encoding import load_embeddings as load_embeddings
 from gr_jax.models.cross_encoder import CrossEncoder as CrossEncoder
 from gr_jax.models.cross_encoder import CrossEncoderConfig as CrossEncoderConfig
 from gr_jax.models.cross_encoder import CrossEncoderModel as CrossEncoderModel
+from gr_jax.models.decoder_only import DecoderOnly as DecoderOnly
+from gr_jax.models.decoder_only import DecoderOnlyConfig as DecoderOnlyConfig
 
 # Starting points.
 from gr_jax.models.docid_tables import initialise_docid_tables as initialise_docid_tables
@@ -28,6 +30,8 @@ from gr_jax.models.generative_model import GenerativeModel as GenerativeModel
 from gr_jax.models.late_interaction import LateInteraction as LateInteraction
 from gr_jax.models.late_interaction import LateInteractionConfig as LateInteractionConfig
 from gr_jax.models.late_interaction import LateInteractionModel as LateInteractionModel
+from gr_jax.models.prompted import DecoderOnlyModel as DecoderOnlyModel
+from gr_jax.models.prompted import PromptedDecoder as PromptedDecoder
 from gr_jax.models.sentence_encoder import SentenceEncoder as SentenceEncoder
 from gr_jax.models.t5 import T5Config as T5Config
 from gr_jax.models.text_encoder import TextEncoder as TextEncoder
