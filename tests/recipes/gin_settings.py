@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import gin
+from gr_jax.recipes import gdr_defaults
 
 from gr_jax import recipes
-from gr_jax.recipes import gdr_defaults
 
 # What some of the files require.
 MACROS = [f'{name} = "anywhere"' for name in ("CORPUS", "MODEL_DIR", "T5", "BERT")]

@@ -6,10 +6,10 @@ import shutil
 import time
 
 import pytest
+from gr_jax.recipes.stages import Runner, Stage, changed_settings
 
 from gr_jax import storage
 from gr_jax.errors import InputError
-from gr_jax.recipes.stages import Runner, Stage, changed_settings
 
 
 class Bench:
