@@ -62,7 +62,7 @@ class Comparison:
       elsewhere: equal arrays that stand under another name now.
       extra: arrays that the new run alone has.
       problems: a line for each difference.
-      files: other files that differ; they are not judged.
+      notes: a line for what is not judged: other files that differ, and tables that training mined and did not keep.
     """
 
     parameters: Share = dataclasses.field(default_factory=Share)
@@ -72,7 +72,7 @@ class Comparison:
     elsewhere: int = 0
     extra: int = 0
     problems: list[str] = dataclasses.field(default_factory=list)
-    files: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     def values(self) -> dict[str, float]:
         """Of a row."""
@@ -116,6 +116,9 @@ def compare(
                 off = difference(array, unmatched.pop(0))
                 found.largest = max(found.largest, off or 0.0)
                 found.problems.append(f"{title} differs" + ("" if off is None else f" by {off:.3g}"))
+            elif not equal and golden_runs.MINED in array["stage"]:
+                found.notes.append(f"{title} is not kept")
+                continue
             elif not equal:
                 found.problems.append(f"{title} is missing")
             share.add(equal)
@@ -126,7 +129,9 @@ def compare(
         if other != digest:
             found.problems.append(f"{name} {'is missing' if other is None else 'differs'}")
     before, after = (_files(side["artefacts"]) for side in (old, new))
-    found.files = [f"{stage}/{name}" for (stage, name), digests in before.items() if after[stage, name] != digests]
+    found.notes += [
+        f"{stage}/{name} differs" for (stage, name), digests in before.items() if after[stage, name] != digests
+    ]
     return found
 
 
@@ -161,7 +166,7 @@ def measure(system: System, old: pathlib.Path, new: pathlib.Path) -> dict[str, f
         lines += [
             f"{name} was {told.get(name)}" for name in sorted({*told, *tells}) if told.get(name) != tells.get(name)
         ]
-    lines += [f"not judged: {name} differs" for name in found.files]
+    lines += [f"not judged: {note}" for note in found.notes]
     if found.elsewhere or found.extra:
         lines.append(f"{found.elsewhere} arrays stand under another name, {found.extra} are new")
     for line in [*lines[:_SHOWN], *([f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])]:

@@ -29,6 +29,7 @@ from benchmarks.golden_systems import System
 from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.evaluation import provenance
+from gr_jax.training import checkpoints as checkpoint_files
 
 DATA, DOCUMENTS = "squad_dev", 240
 QUERIES = {"train": 200, "dev": 32, "test": 32, "test_unseen": 32}
@@ -46,6 +47,7 @@ _LIBRARY = ("gr_jax", "launch", "gin_configs")
 _KEY = re.compile(r"-[0-9a-f]{8,}$")
 # Files that say when, where and by which commit they were made.
 _DATED = re.compile(r"(^|/)(manifest\.json|metrics\.jsonl|report\..*)$|\.(html|svg|png)$")
+MINED = ", mined at "  # in the stage of tables that training made on the way
 _POLL = 0.01  # seconds
 # `python -m launch.recipe` on the first of the cores that there are.
 _ON_ONE_CORE = """
@@ -144,6 +146,8 @@ def make(
             "environment": environment(),
         }
         storage.write_json(record, {**told, **about, **collect(folder)})
+        for checkpoints, _ in _checkpoints(folder):  # gigabytes
+            shutil.rmtree(checkpoints)
         where = "; ".join(f"killed in {one['stage']} behind step {max(one['steps'])}" for one in kills)
         print(
             f"{system.name}: {seconds:.0f} s, of a core {core_seconds:.0f} s{'; ' if where else ''}{where}", flush=True
@@ -178,8 +182,9 @@ def collect(folder: pathlib.Path) -> dict[str, Any]:
 
     Returns:
       "artefacts": of each its stage, its key, and the digest of its files that are neither arrays nor dated;
-      "arrays": stage, name, digest, shape and file of each, tables of negatives that training mined included;
-      "runs": name → digest of TREC runs and of measures.
+      "arrays": stage, name, digest, shape and file of each, tables of negatives that training mined and the parameters
+      of its last checkpoint included;
+      "runs": name → digest of TREC runs, of measures, and of what each training saw on dev.
     """
     artefacts, arrays, runs = [], [], {}
     for stage, root in _artefacts(folder):
@@ -193,11 +198,14 @@ def collect(folder: pathlib.Path) -> dict[str, Any]:
             ]
             if file.suffix == ".trec" or file.name == "metrics.json":
                 runs[name] = _sha256(file.read_bytes())
+            elif file.name == "metrics.jsonl":
+                runs[f"{stage} on dev"] = _sha256(_looks(file))
             elif not found and not _DATED.search(name):
                 files[name] = _sha256(file.read_bytes())
         manifest = root / "manifest.json"
         key = json.loads(manifest.read_text(encoding="utf-8")).get("made_from", "") if manifest.exists() else ""
         artefacts.append({"stage": stage, "key": key, "files": files})
+    arrays += _kept_by_hooks(folder)
     return {"artefacts": artefacts, "arrays": arrays, "runs": runs}
 
 
@@ -206,7 +214,19 @@ def load(folder: pathlib.Path, array: Mapping[str, Any]) -> np.ndarray:
     file = folder / array["file"]
     if file.suffix == ".npy":
         return np.load(file, allow_pickle=False)
+    if file.is_dir():
+        return _parameters(file)[array["name"].rpartition(":")[2]]
     return safetensors.numpy.load_file(file)[array["name"].rpartition(":")[2]]
+
+
+def _parameters(state: pathlib.Path) -> dict[str, np.ndarray]:
+    """Of a checkpoint: those of the last step, whichever the finished stage kept."""
+    import jax
+    import orbax.checkpoint as ocp
+
+    restored = ocp.PyTreeCheckpointer().restore(state.absolute())["params"]
+    leaves, _ = jax.tree_util.tree_flatten_with_path(restored)
+    return {"/".join(str(key.key) for key in path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def _artefacts(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
@@ -220,11 +240,22 @@ def _artefacts(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
         if "work" in parts:
             if "negatives" not in parts:
                 continue
-            stage = f"{_KEY.sub('', parts[parts.index('work') + 1])}, mined at {root.name}"
+            stage = f"{_KEY.sub('', parts[parts.index('work') + 1])}{MINED}{root.name}"
         else:
             stage = _KEY.sub("", root.name)
         seen.add(root)
         yield stage, root
+
+
+def _kept_by_hooks(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Arrays of the checkpoints that are left, where training has hooks: its tables are in there."""
+    load = getattr(checkpoint_files, "load_hooks", None)
+    for checkpoints, steps in _checkpoints(folder) if load else ():
+        for step in steps:
+            path = checkpoint_files.path_of(checkpoints, step)
+            for name, array in load(path)[1].items():
+                stage = f"{_KEY.sub('', checkpoints.parent.name)}, hooks of {path.name}"
+                yield {"stage": stage, "name": name, "file": path.relative_to(folder).as_posix(), **_about(array)}
 
 
 def _digests(file: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -235,14 +266,19 @@ def _digests(file: pathlib.Path) -> dict[str, dict[str, Any]]:
         arrays = {f":{name}": array for name, array in safetensors.numpy.load_file(file).items()}
     else:
         return {}
-    return {
-        name: {"sha256": _sha256(_content(array)), "shape": list(array.shape), "dtype": str(array.dtype)}
-        for name, array in arrays.items()
-    }
+    return {name: _about(array) for name, array in arrays.items()}
 
 
-def _content(array: np.ndarray) -> bytes:
-    return f"{array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes()
+def _looks(file: pathlib.Path) -> bytes:
+    """Steps and measures on dev, less what says how fast training was."""
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    kept = [{name: value for name, value in one.items() if name == "step" or name[:3] == "dev"} for one in records]
+    return json.dumps([one for one in kept if len(one) > 1], sort_keys=True).encode()
+
+
+def _about(array: np.ndarray) -> dict[str, Any]:
+    content = f"{array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes()
+    return {"sha256": _sha256(content), "shape": list(array.shape), "dtype": str(array.dtype)}
 
 
 def _sha256(data: bytes) -> str:

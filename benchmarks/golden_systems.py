@@ -1,7 +1,7 @@
 """The systems of `benchmarks.golden`, and how each is run: before the middle of the library was rebuilt, and since.
 
-A row's settings are written once, as the old command takes them. The new one takes the same under other names: those
-of `renamed`. Networks are from scratch and tiny, but for three of MiniLM. Trainings have a few steps, with several
+A row's settings are written once, under the old command's names. The new one takes the same under those of `renamed`.
+Networks are from scratch and tiny, but for three of MiniLM. Trainings have a few steps, with several
 checkpoints and looks at dev on the way.
 """
 
@@ -13,6 +13,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+# What the old side has where the new one has None: off.
+OFF: Mapping[str, Any] = {"keep_best": "", "held_out": 0.0, "rdrop": 0.0, "within": 0, "refresh_every": 0}
 # What commands have in place of paths.
 CORPUS, MODEL_DIR, OUTPUT = "{corpus}", "{model_dir}", "{output}"
 SIDES = ("old", "new")
@@ -25,7 +27,7 @@ class System:
     Attributes:
       name: of the row, and of its folder.
       old, new: gin files of either side, under `gin_configs/`, without their ending.
-      settings: gin bindings, by name, as the old side takes them.
+      settings: gin bindings, by the old side's names, with the new one's values: see `OFF`.
       renamed: beginnings of names → what the new side has instead.
       only_old, only_new: bindings of one side alone; they replace those of the same name.
       after: systems whose folders this one reads.
@@ -46,13 +48,13 @@ class System:
         """Of `python -m launch.recipe`; paths are `CORPUS`, `MODEL_DIR` and `OUTPUT`, the folder of all systems."""
         files = self.old if side == "old" else self.new
         if side == "old":
-            bindings = {**self.settings, **self.only_old}
+            bindings = {name: _old_value(name, value) for name, value in self.settings.items()} | self.only_old
         else:
             bindings = {**{self._new_name(name): value for name, value in self.settings.items()}, **self.only_new}
         bindings = {"CORPUS": CORPUS, "MODEL_DIR": MODEL_DIR, **bindings}
         return [
             *(f"--gin_file=gin_configs/{file}.gin" for file in files),
-            *(f"--gin.{name}={_gin(value)}" for name, value in bindings.items()),
+            *(f"--gin.{name}={value!r}" for name, value in bindings.items()),
         ]
 
     def _new_name(self, name: str) -> str:
@@ -66,9 +68,8 @@ class System:
         return hashlib.sha256(json.dumps([self.arguments(side) for side in SIDES]).encode()).hexdigest()[:16]
 
 
-def _gin(value: Any) -> str:
-    """As gin reads it; text that begins with @ is a reference."""
-    return value if isinstance(value, str) and value.startswith("@") else repr(value)
+def _old_value(name: str, value: Any) -> Any:
+    return OFF[name.rpartition(".")[2]] if value is None else value
 
 
 def _bound(prefix: str, **settings: Any) -> dict[str, Any]:
@@ -80,12 +81,11 @@ _SIZES = {"width": 32, "heads": 2, "mlp_width": 48}
 _BYTES = {"encoder": "t5", "vocabulary": "byte"}
 _PIECES = {"encoder": "t5", "vocabulary": "sentencepiece", "vocabulary_size": 500}
 _LENGTHS = {"query_length": 32, "document_length": 64}
-_MINILM_LENGTHS = _bound("Encoders", query_length=32, document_length=32)
+_MINILM_LENGTHS = _bound("Encoders", query_length=32, document_length=64)
 _MINILM_STEPS: Mapping[str, Any] = {
     "steps": 6,
     "batch_size": 4,
     "negatives": 1,
-    "document_length": 32,
     "evaluate_every": 3,
 }
 
@@ -113,7 +113,7 @@ def _writing(**changes: Any) -> dict[str, Any]:
     chosen = {
         "steps": 12, "batch_size": 8, "learning_rate": 3e-3, "warmup_steps": 2, "evaluate_every": 4,
         "checkpoint_every": 2, "dev_queries": 32, "rates": {"query": 0.6, "document": 0.1, "pseudo": 0.3},
-        "max_input_length": 32, "seed": 3,
+        "seed": 3,
     }  # fmt: skip
     return _bound("Training", **{**chosen, **changes})
 
@@ -122,7 +122,7 @@ def _mining(scope: str = "", **changes: Any) -> dict[str, Any]:
     return _bound(f"{scope}Mining", **{"kept": 6, **changes})
 
 
-_PSEUDO = {"PseudoQueries.kinds": {"title": 1, "cloze": 1}}
+_PSEUDO = {"PseudoQueries.kinds": {"title": 1, "sentence": 1, "cloze": 1}}
 # Bytes are cut at a length that all queries have: each length is compiled.
 _BEAMS = {"Decoding.beams": 20, "Decoding.max_query_length": 32}
 _LSA = {"Vectors.encoder": "lsa"}
@@ -137,7 +137,7 @@ _EXPANSION = {
         query_tokens=32, row_targets=64, steps=12, warmup_steps=2, batch_size=8, learning_rate=3e-3, evaluate_every=4,
         checkpoint_every=2, seed=3,
     ),
-    **_bound("GeneratedQueries", samples=4, top_k=8, within=0, most=3),
+    **_bound("GeneratedQueries", samples=4, top_k=8, within=None, most=3),
 }  # fmt: skip
 
 # What the new side calls them: a setting is bound in the scope of the system's field that takes it.
@@ -180,7 +180,7 @@ def _nci(name: str, settings: Mapping[str, Any]) -> System:
     chosen = {
         **_PSEUDO, **_BEAMS, "Clusters.budget": 24, **_encoders(), **_network(outputs="centroid"),
         **_contrastive("document_encoder/"), **_mining("document_encoder/", shares={"bm25": 0.5, "model": 0.5}),
-        **_writing(rdrop=0.0), **settings,
+        **_writing(rdrop=None), **settings,
     }  # fmt: skip
     return System(name, ("recipes/nci",), ("systems/nci",), settings=chosen, renamed=_OF_NCI)
 
@@ -194,7 +194,7 @@ SYSTEMS: tuple[System, ...] = (
             **_PSEUDO,
             **_BEAMS,
             **_TREE,
-            "Vectors.max_length": 32,
+            "Vectors.max_length": 64,
             "Vectors.encoder": "minilm",
             **_writing(steps=6, batch_size=4, evaluate_every=3),
         },
@@ -264,7 +264,7 @@ SYSTEMS: tuple[System, ...] = (
     System(
         "dpr_passages",
         ("recipes/dpr_passages",),
-        ("systems/dpr",),
+        ("systems/dpr_passages",),
         settings={
             **_PSEUDO,
             **_LSA,
@@ -279,12 +279,12 @@ SYSTEMS: tuple[System, ...] = (
     System(
         "dpr_in_batch",
         ("recipes/dpr_in_batch",),
-        ("systems/dpr",),
+        ("systems/dpr_in_batch",),
         settings={
             **_PSEUDO,
             **_encoders(**_PIECES, projection=16, similarity="dot"),
             **_mining(shares={"random": 1.0}),
-            **_contrastive(negatives=0, chunks=2, held_out=0.0, keep_best="dev/RR@10"),
+            **_contrastive(negatives=0, chunks=2, held_out=None, keep_best="dev/RR@10"),
             "dpr.name": "DPR in-batch",
         },
         renamed=_OF_DPR,
@@ -339,10 +339,8 @@ SYSTEMS: tuple[System, ...] = (
         settings={
             **_PSEUDO,
             **_CLUSTERS,
-            **_bound("Encoders", **_LENGTHS),
-            **_contrastive(
-                "document_encoder/", steps=6, batch_size=4, negatives=1, evaluate_every=3, document_length=32
-            ),
+            **_MINILM_LENGTHS,
+            **_contrastive("document_encoder/", **_MINILM_STEPS),
             **_mining("document_encoder/", shares={"bm25": 0.5, "model": 0.5}),
             **_contrastive(),
             **_mining(shares={"cluster": 1.0, "random": 0.0}),
@@ -352,15 +350,14 @@ SYSTEMS: tuple[System, ...] = (
     _gdr(
         "gdr_joint",
         {**_contrastive("joint/", steps=6, evaluate_every=3), **_bound("Matching", rdrop=0.15, alpha=2.0)},
-        only_new={"GDR.joint": "@joint/ContrastiveTraining()"},
     ),
-    _gdr("gdr_passages", {"gdr.most_sentences": 3}),
+    _gdr("gdr_passages", {**_contrastive(), "gdr.most_sentences": 3}),
     _gdr(
         "gdr_ance",
         {
             **_contrastive(evaluate_every=3),
             **_mining(shares={"ance": 0.5, "model": 0.0, "cluster": 0.5}, refresh_every=3),
-            "document_encoder/Mining.refresh_every": 0,
+            "document_encoder/Mining.refresh_every": None,
         },
     ),
     # The document encoder is that of another system, and a third one generated the pseudo-queries.
