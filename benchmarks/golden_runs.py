@@ -253,7 +253,11 @@ def _kept_by_hooks(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
     for checkpoints, steps in _checkpoints(folder) if load else ():
         for step in steps:
             path = checkpoint_files.path_of(checkpoints, step)
-            for name, array in load(path)[1].items():
+            try:
+                found = load(path)[1]
+            except InputError:  # of the code before there were hooks
+                continue
+            for name, array in found.items():
                 stage = f"{_KEY.sub('', checkpoints.parent.name)}, hooks of {path.name}"
                 yield {"stage": stage, "name": name, "file": path.relative_to(folder).as_posix(), **_about(array)}
 
