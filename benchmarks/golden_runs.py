@@ -206,6 +206,12 @@ def collect(folder: pathlib.Path) -> dict[str, Any]:
         key = json.loads(manifest.read_text(encoding="utf-8")).get("made_from", "") if manifest.exists() else ""
         artefacts.append({"stage": stage, "key": key, "files": files})
     arrays += _kept_by_hooks(folder)
+    for checkpoints, steps in _checkpoints(folder):
+        stage = f"{_KEY.sub('', checkpoints.parent.name)}, step {max(steps)}"
+        state = checkpoints / f"step_{max(steps):08d}" / "state"
+        for name, array in _parameters(state).items():
+            where = state.relative_to(folder).as_posix()
+            arrays.append({"stage": stage, "name": f"checkpoint:{name}", "file": where, **_about(array)})
     return {"artefacts": artefacts, "arrays": arrays, "runs": runs}
 
 
