@@ -138,18 +138,19 @@ def stage(*, shared: bool = False, version: int = 1, trains: bool = False) -> Ca
 
 
 def in_order(*wanted: Stage) -> list[Stage]:
-    """These stages and all that they read, each after what it reads; those of equal keys once.
+    """These stages and all that they read, each after what it reads; those that fill one folder once.
 
     Raises:
       InputError: two different stages have one name, and would write one folder.
     """
     found: dict[str, Stage] = {}
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
 
     def add(one: Stage) -> None:
-        if one.key in seen:
+        place = one.key, "" if one.shared else one.name
+        if place in seen:
             return
-        seen.add(one.key)
+        seen.add(place)
         for upstream in one.upstream():
             add(upstream)
         if one.name in found:

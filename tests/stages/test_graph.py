@@ -7,6 +7,7 @@ import pytest
 
 from gr_jax.errors import InputError
 from gr_jax.stages.graph import Place, Stage, in_order, stage
+from gr_jax.stages.runner import Runner
 from gr_jax.stages.settings import Settings, setting
 
 
@@ -90,6 +91,18 @@ def test_each_stage_comes_after_what_it_reads_and_once():
     assert [one.name for one in in_order(last)] == ["texts", "model", "second", "report"]
     assert [one.name for one in in_order(second, first)] == ["texts", "second", "model"]
     assert in_order(read) == [read]
+
+
+def test_equal_stages_of_two_names_are_both_made_unless_they_share_a_folder(tmp_path):
+    """What reads the second finds it."""
+    read = texts()
+    one = model(read.named("again"), None, reading=Reading())
+    last = report([one, one.named("other")], title="t")
+    stages = in_order(read, last)
+    assert [stage.name for stage in stages] == ["texts", "model", "other", "report"]
+    runner = Runner(tmp_path / "run", say=lambda line: None)
+    runner.run(stages)
+    assert all(runner.folder(stage).is_dir() for stage in last.upstream())
 
 
 def test_two_stages_of_one_name_are_refused():
