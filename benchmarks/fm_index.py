@@ -171,6 +171,8 @@ def _hash(value: np.ndarray, columns: Iterable[np.ndarray]) -> np.ndarray:
 class BagOfWords:
     """A decoder that always expects the same: its cache is logits [batch, vocab]."""
 
+    start_token = 0
+
     def step(self, tokens: jax.Array, step: Any, ancestors: jax.Array, cache: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.broadcast_to(cache[:, None], (*tokens.shape, cache.shape[-1])), cache
 

@@ -26,6 +26,7 @@ class TableModel:
 
     table: jax.Array
     hashed: bool = dataclasses.field(metadata={"static": True}, default=False)
+    start_token = 0
 
     def step(self, tokens, step, ancestors, cache):
         if self.hashed:

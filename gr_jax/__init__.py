@@ -16,14 +16,14 @@ __version__ = "0.1.0"
 # Name → the module that defines it.
 _LAZY = {
     "InputError": "gr_jax.errors",
-    "load": "gr_jax.retrievers",
+    "load": "gr_jax.opening",
 }
 
 __all__ = ["__version__", *_LAZY]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from gr_jax.errors import InputError as InputError
-    from gr_jax.retrievers import load as load
+    from gr_jax.opening import load as load
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,7 @@
-"""Describes docids and draws their tree: `python -m launch.docids --index=DIR --picture=tree.svg`."""
+"""Describes the docids of an index, and draws their tree.
+
+python -m launch.docids --index=runs/mine/index --picture=tree.svg
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from absl import flags
 from gr_jax import docids as docids_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
-from gr_jax.retrievers import gdr
+from gr_jax.systems.gdr import retriever as gdr
 from launch import program
 
-# Where docids lie in an index, in a recipe's docids stage, and in a retriever; clusters' in their stage; and where a
+# Where docids lie in an index, in a system's docids stage, and in a retriever; clusters' in their stage; and where a
 # retriever is whose search knows what is in its clusters.
 _PLACES = ("", "docids", "retriever/docids", "index/retriever/docids", "cids")
 _RETRIEVERS = ("", "retriever", "index/retriever")
@@ -41,7 +44,7 @@ def find_docids(folder: pathlib.Path) -> docids_lib.Docids:
         if _kind(folder / place) == docids_lib.docids.KIND:
             return docids_lib.Docids.load(folder / place)
     raise InputError(
-        "there are no docids here", "Name an index, a recipe's MODEL_DIR or a folder of docids.", file=folder
+        "there are no docids here", "Name an index, a system's MODEL_DIR or a folder of docids.", file=folder
     )
 
 
@@ -65,7 +68,7 @@ def draw(docids: docids_lib.Docids, path: pathlib.Path, levels: int) -> bytes:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("index", None, "Folder of an index, of a recipe's run, or of docids.", required=True)
+    flags.DEFINE_string("index", None, "Folder of an index, of a system's run, or of docids.", required=True)
     flags.DEFINE_string("picture", "", "PNG or SVG file to write.")
     flags.DEFINE_integer("levels", 6, "Levels of the tree to draw.", lower_bound=1)
     program.run(main)

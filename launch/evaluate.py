@@ -1,4 +1,7 @@
-"""Judges a run: `python -m launch.evaluate --run=FILE --qrels=FILE [--metrics="…"] [--output=metrics.json]`."""
+"""Judges a run.
+
+python -m launch.evaluate --run=run.trec --qrels=my_beir_folder/qrels/test.tsv --metrics="Success@1 nDCG@10"
+"""
 
 from __future__ import annotations
 

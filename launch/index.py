@@ -1,15 +1,20 @@
-"""A recipe up to its index, MODEL_DIR/index: the same gin files and MODEL_DIR as `launch.recipe`."""
+r"""Makes a system up to its index, MODEL_DIR/index: the same files, flags and MODEL_DIR as `launch.recipe`.
+
+  python -m launch.index --gin_file=gin_configs/systems/gdr.gin \
+      --gin.CORPUS=\"my_beir_folder\" --gin.MODEL_DIR=\"runs/mine\"
+"""
 
 from __future__ import annotations
 
-from gr_jax import recipes
-from launch import program
+from absl import flags
+
+from launch import configured, program
 
 
 def main() -> None:
-    program.read_gin()
-    recipes.run(until="index")
+    configured.run_system(until="index")
 
 
 if __name__ == "__main__":
+    flags.adopt_module_key_flags(configured)
     program.run(main)

@@ -1,4 +1,7 @@
-"""Answers a file of queries: `python -m launch.retrieve --index=DIR --queries=FILE --output=run.trec --k=100`."""
+"""Answers a file of queries with an index, and writes the answers as a TREC run.
+
+python -m launch.retrieve --index=runs/mine/index --queries=my_beir_folder/queries.jsonl --output=run.trec --k=100
+"""
 
 from __future__ import annotations
 

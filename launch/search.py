@@ -1,4 +1,7 @@
-"""Asks an index: `python -m launch.search --index=DIR "a question"`; without a question it reads them line by line."""
+"""Asks an index; without a question it reads them line by line.
+
+python -m launch.search --index=runs/mine/index "how do I shard an array?"
+"""
 
 from __future__ import annotations
 

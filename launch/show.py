@@ -20,8 +20,8 @@ def show_hits(searcher: Searcher, question: str, k: int) -> None:
         print(f"     {' '.join(hit.text.split())[:110]}")
 
 
-@gin.configurable(module="launch")
-def show_next(searcher: Searcher, model_dir: str | os.PathLike = gin.REQUIRED, questions: Sequence[str] = ()) -> None:
+@gin.configurable(module="launch", allowlist=["questions"])
+def show_next(searcher: Searcher, model_dir: str | os.PathLike, questions: Sequence[str] = ()) -> None:
     """Asks a few questions, and names the commands that a user would try next.
 
     Args:

@@ -1,15 +1,23 @@
-"""A recipe up to its trained model: the same gin files and MODEL_DIR as `launch.recipe`."""
+r"""Makes everything of a system that trains: the same files, flags and MODEL_DIR as `launch.recipe`.
+
+  python -m launch.train --gin_file=gin_configs/systems/gdr.gin \
+      --gin.CORPUS=\"my_beir_folder\" --gin.MODEL_DIR=\"runs/mine\"
+
+`launch.index` goes on from there, and `launch.recipe` after it.
+"""
 
 from __future__ import annotations
 
-from gr_jax import recipes
-from launch import program
+from absl import flags
+
+from gr_jax.systems import base
+from launch import configured, program
 
 
 def main() -> None:
-    program.read_gin()
-    recipes.run(until="model")
+    configured.run_system(until=base.TRAINED)
 
 
 if __name__ == "__main__":
+    flags.adopt_module_key_flags(configured)
     program.run(main)

@@ -1,5 +1,7 @@
-"""Adds documents to an index and removes some, without training; the index with them is written beside the old one:
-`python -m launch.update --index=DIR --add=BEIR_FOLDER --remove=IDS.txt --output=DIR`."""
+"""Adds documents to an index and removes some, without training; the index with them is written beside the old one.
+
+python -m launch.update --index=runs/mine/index --add=more_documents --remove=ids.txt --output=runs/mine/updated
+"""
 
 from __future__ import annotations
 

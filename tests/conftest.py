@@ -27,6 +27,8 @@ import hypothesis
 import jax
 import pytest
 
+import gr_jax.opening  # noqa: F401  every kind of index can be opened
+
 # What a process may hold before it forgets the programs that it compiled. Without that each grows to 6 GiB.
 MOST_BYTES = 2 * 2**30
 

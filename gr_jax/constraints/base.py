@@ -70,7 +70,8 @@ class Constraint(Protocol):
       open_ended: whether what stands when decoding reaches its last step counts as complete.
     """
 
-    open_ended: bool
+    @property
+    def open_ended(self) -> bool: ...
 
     def initial_state(self, batch: int, view: Any = None) -> State:
         """States [batch, 1] before the first token. view: which automaton each row walks, where there are several."""

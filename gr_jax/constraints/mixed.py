@@ -69,6 +69,23 @@ class Mixed:
         return max(constraint.vocab_size for constraint in self.constraints)  # type: ignore[attr-defined]
 
     @property
+    def num_documents(self) -> int:
+        """Of those constraints that lead to documents; no attribute where none does.
+
+        Raises:
+          InputError: they lead to different numbers of documents, which so cannot be the same ones.
+        """
+        found: list[int | None] = [getattr(constraint, "num_documents", None) for constraint in self.constraints]
+        numbers = {number for number in found if number is not None}
+        if not numbers:
+            raise AttributeError("num_documents")
+        if len(numbers) > 1:
+            raise InputError(
+                "these constraints number other documents each", "Make them of one corpus.", value=sorted(numbers)
+            )
+        return numbers.pop()
+
+    @property
     def max_steps(self) -> int:
         """Decoding steps of the longest identifier; no attribute where a constraint knows no longest."""
         return max(constraint.max_steps for constraint in self.constraints)  # type: ignore[attr-defined]

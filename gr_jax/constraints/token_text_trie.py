@@ -52,12 +52,14 @@ class TokenTextTrie:
         """Builds the trie.
 
         Args:
-          docids: of text tokens.
-          text_of: the text token that each decoder id writes; −1 for ids that write none (padding and the like).
+          docids: of text tokens, which are numbered from 1.
+          text_of: the text token that each decoder id writes; −1 for ids that write none (padding and the like). Id 0
+            may be one like others: with `np.arange(vocab) + 1` a decoder whose token 0 is a piece of text writes docids
+            whose tokens are its own plus 1, as `docids.titles` makes them.
 
         Raises:
           InputError: a token of the docids, or their EOS, that no id writes; an EOS of several ids; an id of a token
-            that is not there; id 0, which starts and pads what is written, as that of a token; what `Trie` refuses.
+            that is not there; what `Trie` refuses.
         """
         text_of = np.asarray(text_of)
         if text_of.ndim != 1 or text_of.dtype.kind not in "iu" or not len(text_of):
@@ -72,35 +74,12 @@ class TokenTextTrie:
                 f"Give tokens below {docids.vocab_size}, or −1.",
                 value=int(text_of[first]),
             )
-        used = np.zeros(docids.vocab_size, bool)
-        used[docids.tokens[np.arange(docids.tokens.shape[1]) < docids.lengths[:, None]]] = True
-        if docids.eos_id is not None:
-            used[docids.eos_id] = True
-        if text_of[0] != UNUSED and used[text_of[0]]:
-            raise InputError(
-                "decoder id 0 starts and pads what is written, and cannot write a token too",
-                "Number the decoder ids of tokens from 1.",
-                value=int(text_of[0]),
-            )
-        # Only what is used takes room: a column of `ids` more costs a candidate for each child.
-        writing = np.flatnonzero((text_of != UNUSED) & used[text_of])
-        order = writing[np.argsort(text_of[writing], kind="stable")]
-        counts = np.bincount(text_of[order], minlength=docids.vocab_size)
-        unwritten = used & (counts == 0)
-        if unwritten.any():
-            raise InputError(
-                f"no decoder id writes text token {int(np.argmax(unwritten))}, nor {int(unwritten.sum()) - 1} others",
-                "Give every token of the docids, and their EOS, at least one decoder id.",
-            )
-        ids = np.full((docids.vocab_size, int(counts.max())), UNUSED, np.int32)
-        column = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        ids[text_of[order], column] = order
+        ids = _ids_of(text_of, _used(docids))
         eos_id = None
         if docids.eos_id is not None:
-            if counts[docids.eos_id] != 1:
-                raise InputError(
-                    f"{counts[docids.eos_id]} decoder ids write EOS", "Leave one, as for all special tokens."
-                )
+            count = int(np.sum(ids[docids.eos_id] != UNUSED))
+            if count != 1:
+                raise InputError(f"{count} decoder ids write EOS", "Leave one, as for all special tokens.")
             eos_id = int(ids[docids.eos_id, 0])
         return cls(
             trie=Trie.from_docids(docids),
@@ -109,6 +88,19 @@ class TokenTextTrie:
             vocab_size=len(text_of),
             eos_id=eos_id,
         )
+
+    def add(self, more: Docids) -> TokenTextTrie:
+        """The trie of these and further texts; see `Trie.add`.
+
+        Args:
+          more: of further documents: document i of them becomes document num_documents + i.
+
+        Raises:
+          InputError: a token that no decoder id writes; what `Trie.add` refuses.
+        """
+        trie = self.trie.add(more)
+        used = _used(more) | np.any(np.asarray(self.ids) != UNUSED, axis=1)
+        return dataclasses.replace(self, trie=trie, ids=jnp.asarray(_ids_of(np.asarray(self.text_of), used)))
 
     def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "") -> None:
         """Writes a folder of plain arrays (see `gr_jax.storage`). A filter belongs to queries and is not written."""
@@ -144,6 +136,11 @@ class TokenTextTrie:
                 file=folder,
             )
         return cls(trie, jnp.asarray(ids), jnp.asarray(text_of), meta["vocab_size"], meta["eos_id"])
+
+    @property
+    def num_documents(self) -> int:
+        """Documents that the texts lead to."""
+        return self.trie.num_documents
 
     @property
     def max_steps(self) -> int:
@@ -198,6 +195,39 @@ class TokenTextTrie:
 
     def restrict(self, allowed: Bool[Array, "batch docs"]) -> TokenTextTrie:
         return dataclasses.replace(self, trie=self.trie.restrict(allowed))
+
+
+def _used(docids: Docids) -> Bool[np.ndarray, " text_tokens"]:
+    """The text tokens that docids have, their EOS included."""
+    used = np.zeros(docids.vocab_size, bool)
+    used[docids.tokens[np.arange(docids.tokens.shape[1]) < docids.lengths[:, None]]] = True
+    if docids.eos_id is not None:
+        used[docids.eos_id] = True
+    return used
+
+
+def _ids_of(
+    text_of: Int[np.ndarray, " vocab"], used: Bool[np.ndarray, " text_tokens"]
+) -> Int[np.ndarray, "text_tokens most"]:
+    """The decoder ids of each text token that is used, ascending, then −1.
+
+    Raises:
+      InputError: a token without any.
+    """
+    # Only what is used takes room: a column more costs a candidate for each child.
+    writing = np.flatnonzero((text_of != UNUSED) & used[text_of])
+    order = writing[np.argsort(text_of[writing], kind="stable")]
+    counts = np.bincount(text_of[order], minlength=len(used))
+    unwritten = used & (counts == 0)
+    if unwritten.any():
+        raise InputError(
+            f"no decoder id writes text token {int(np.argmax(unwritten))}, nor {int(unwritten.sum()) - 1} others",
+            "Give every token of the docids, and their EOS, at least one decoder id.",
+        )
+    ids = np.full((len(used), int(counts.max())), UNUSED, np.int32)
+    column = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    ids[text_of[order], column] = order
+    return ids
 
 
 def _problem(trie: Trie, ids: np.ndarray, text_of: np.ndarray, meta: dict) -> str:

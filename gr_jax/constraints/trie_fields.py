@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+import jax
 from jaxtyping import Array, Bool, Int
 
 from gr_jax.constraints.bits import BitSet
 from gr_jax.constraints.trie_arrays import ChildMasks, Level
-from gr_jax.constraints.trie_filter import Filter
 
 
 class TrieState(NamedTuple):
@@ -24,6 +24,20 @@ class TrieState(NamedTuple):
     node: Int[Array, ...]
     depth: Int[Array, ...]
     ended: Bool[Array, ...]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Filter:
+    """What is allowed, for each query.
+
+    Attributes:
+      nodes: the nodes with something allowed below; words [batch, …].
+      entries: the allowed ones among the entries of the trie's documents; words [batch, …].
+    """
+
+    nodes: BitSet
+    entries: BitSet
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from gr_jax.constraints.bits import BitSet
-
-if TYPE_CHECKING:
-    from gr_jax.constraints.trie_fields import TrieFields
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Filter:
-    """What is allowed, for each query.
-
-    Attributes:
-      nodes: the nodes with something allowed below; words [batch, …].
-      entries: the allowed ones among the entries of the trie's documents; words [batch, …].
-    """
-
-    nodes: BitSet
-    entries: BitSet
+from gr_jax.constraints.trie_fields import Filter, TrieFields
 
 
 @jax.jit

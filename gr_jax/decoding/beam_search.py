@@ -22,7 +22,7 @@ from gr_jax.decoding.backoff import Backoff, drop_reserve, step_decoder
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
 from gr_jax.decoding.groups import choose_by_group
 from gr_jax.decoding.history import History, Kept
-from gr_jax.decoding.hypotheses import Extensions, Live, extensions_of, follow, pad_axis, pad_live, write
+from gr_jax.decoding.hypotheses import Extensions, Live, extensions_of, follow, last_tokens, pad_axis, pad_live, write
 from gr_jax.decoding.merging import WAYS, merge_equal
 from gr_jax.decoding.processors import Processor, Written, process
 from gr_jax.decoding.scores import check_vocabulary
@@ -38,7 +38,7 @@ class Beams(NamedTuple):
 
     Attributes:
       sequences: int32[batch, beam, max_len]; the tokens written, EOS included where decoding ends in it, then 0.
-      lengths: int32[batch, beam], tokens of each.
+      lengths: int32[batch, beam], tokens of each: they alone tell what was written, for 0 may be a token.
       scores: float32[batch, beam]; log-probability, divided by the length penalty; −inf where not valid.
       states: the constraint's states after each sequence; leaves [batch, beam].
       valid: bool[batch, beam]; False where there are fewer complete sequences than beams.
@@ -230,7 +230,7 @@ class _Search(NamedTuple):
         batch, beam, _ = live.sequences.shape
         own_slot = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32), (batch, beam))
         live = live._replace(ancestors=write(live.ancestors, step, own_slot))
-        last = live.sequences[:, :, jnp.maximum(step - 1, 0)]  # at step 0 nothing was written: 0 is the start token
+        last = last_tokens(self.decoder, live.sequences, step)
         features, cache = step_decoder(self.decoder, last, step, live.ancestors, cache, live.scores, self.beams)
         scores = self.decoder.scores(features, step, self.normalize)
         check_vocabulary(self.constraint, scores)

@@ -20,7 +20,14 @@ class Decoder(Protocol):
     Keys and values of a step are written once, at the slot of the hypothesis that computed them, and never reordered:
     when hypotheses are chosen, only their small rows of ancestors are. A network's self-attention of hypothesis k at
     step i so reads slot ancestors[b, k, j] of step j, for j ≤ i.
+
+    Attributes:
+      start_token: what every sequence is preceded by: the token that step 0 consumes. It may be any that the network
+        reads, so that token 0 can be one like others.
     """
+
+    @property
+    def start_token(self) -> int: ...
 
     def step(
         self,
@@ -32,7 +39,7 @@ class Decoder(Protocol):
         """Consumes one token of each hypothesis.
 
         Args:
-          tokens: the last token written, 0 at step 0. There may be fewer beams than the cache has slots.
+          tokens: the last token written, `start_token` at step 0. There may be fewer beams than the cache has slots.
           step: how many tokens were written before; a Python int where decoding is unrolled, else a scalar array.
           ancestors: the slot that wrote step j's keys and values on the path of each hypothesis, for j ≤ step; its own
             slot k at j = step. Arbitrary beyond.

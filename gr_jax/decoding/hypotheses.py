@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from gr_jax.constraints.base import Candidates, State
+from gr_jax.decoding.decoder import Decoder
 
 
 class Live(NamedTuple):
@@ -62,6 +63,15 @@ def follow(live: Live, chosen: Extensions, step: int | Array) -> Live:
 def write(table: Int[Array, "batch beam max_len"], step: int | Array, column: Int[Array, "batch beam"]) -> Array:
     """The table with what every hypothesis has at a step."""
     return lax.dynamic_update_slice_in_dim(table, column[:, :, None].astype(table.dtype), step, axis=2)
+
+
+def last_tokens(
+    decoder: Decoder, sequences: Int[Array, "batch beam max_len"], step: int | Array
+) -> Int[Array, "batch beam"]:
+    """What a step consumes: the token before it, and before the first, which is never traced, the start token."""
+    if isinstance(step, int) and step == 0:
+        return jnp.full(sequences.shape[:2], decoder.start_token, sequences.dtype)
+    return sequences[:, :, jnp.maximum(step - 1, 0)]
 
 
 def pad_live(live: Live, size: int) -> Live:

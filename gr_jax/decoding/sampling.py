@@ -16,7 +16,7 @@ from gr_jax.constraints.token_text_trie import TokenTextTrie
 from gr_jax.constraints.trie import Trie
 from gr_jax.decoding.beam_search import UNROLLED_STEPS
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
-from gr_jax.decoding.hypotheses import write
+from gr_jax.decoding.hypotheses import last_tokens, write
 from gr_jax.decoding.processors import Processor, Written, allowed_scores, process
 from gr_jax.decoding.scores import check_vocabulary
 from gr_jax.errors import InputError
@@ -175,7 +175,7 @@ class _Sampler(NamedTuple):
         # Every sample writes and reads its own slot, but for the first step, which one row took for all of them.
         slots = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32)[:, None], (batch, beam, self.max_len))
         slots = slots.at[:, :, 0].set(0)
-        last = now.sequences[:, :, jnp.maximum(step - 1, 0)]  # at step 0 nothing was written: 0 is the start token
+        last = last_tokens(self.decoder, now.sequences, step)
         features, cache = self.decoder.step(last, step, slots, cache)
         scores = self.decoder.scores(features, step, self.normalize)
         check_vocabulary(self.constraint, scores)

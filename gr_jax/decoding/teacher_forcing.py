@@ -44,7 +44,7 @@ def score_docids(
     batch, n, max_len = sequences.shape
     slots = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32)[None, :, None], sequences.shape)
     total = jnp.zeros((batch, n), jnp.float32)
-    last = jnp.zeros((batch, n), sequences.dtype)
+    last = jnp.full((batch, n), decoder.start_token, sequences.dtype)
     state = None
     if normalize == "constraint":
         assert constraint is not None

@@ -3,6 +3,8 @@
 from gr_jax.docids.clusters import memberships as memberships
 from gr_jax.docids.clusters import name_clusters as name_clusters
 from gr_jax.docids.clusters import names_of_clusters as names_of_clusters
+from gr_jax.docids.contextual_tokens import ContextualTokens as ContextualTokens
+from gr_jax.docids.contextual_tokens import contextual_tokens as contextual_tokens
 from gr_jax.docids.docids import Docids as Docids
 from gr_jax.docids.hierarchical_kmeans import hierarchical_kmeans as hierarchical_kmeans
 from gr_jax.docids.numeric import atomic as atomic

@@ -165,6 +165,62 @@ class Docids:
             raise InputError("a part of a document that is not there", f"Number documents below {num_documents}.")
         return dataclasses.replace(self, documents=owner[self.documents].astype(np.int32), num_documents=num_documents)
 
+    def joined(self, more: Docids) -> Docids:
+        """These docids and those of further documents: document i of `more` becomes document num_documents + i.
+
+        Raises:
+          InputError: another vocabulary, EOS or blocks of tokens; without EOS, a docid that is a prefix of another.
+        """
+        own, other = (
+            (docids.vocab_size, docids.eos_id, docids.levels, docids.texts is None) for docids in (self, more)
+        )
+        if own != other:
+            raise InputError(
+                "docids of another vocabulary, EOS, blocks of tokens or without texts cannot be added",
+                "Make them by the same scheme.",
+                value=other,
+            )
+        width = max(self.tokens.shape[1], more.tokens.shape[1])
+        tokens, texts = [], []
+        for docids in (self, more):
+            row_of_entry = np.repeat(np.arange(len(docids)), np.diff(docids.offsets))
+            tokens.append(np.pad(docids.tokens, ((0, 0), (0, width - docids.tokens.shape[1])))[row_of_entry])
+            if docids.texts is not None:
+                texts += [docids.texts[row] for row in row_of_entry.tolist()]
+        return Docids.build(
+            np.concatenate(tokens),
+            vocab_size=self.vocab_size,
+            eos_id=self.eos_id,
+            levels=self.levels,
+            documents=np.concatenate([self.documents, more.documents + self.num_documents]),
+            num_documents=self.num_documents + more.num_documents,
+            texts=texts or None,
+            duplicates="share",
+            scheme=self.scheme,
+            meta=self.meta,
+        )
+
+    def without(self, documents: Sequence[int] | Int[np.ndarray, " n"]) -> Docids:
+        """The docids of the other documents, which keep their numbers.
+
+        Raises:
+          InputError: no docid is left.
+        """
+        kept = ~np.isin(self.documents, np.asarray(documents, np.int64))
+        if not kept.any():
+            raise InputError("no document would be left", "Leave one, or make the index anew.")
+        row_of_entry = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        left, counts = np.unique(row_of_entry[kept], return_counts=True)
+        lengths = self.lengths[left]
+        return dataclasses.replace(
+            self,
+            tokens=np.ascontiguousarray(self.tokens[left, : lengths.max()]),
+            lengths=lengths,
+            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            documents=self.documents[kept],
+            texts=None if self.texts is None else TextColumn.of(self.texts[row] for row in left.tolist()),
+        )
+
     def __len__(self) -> int:
         return len(self.tokens)
 

@@ -19,6 +19,7 @@ def titles(
     untitled: str = "",
     max_length: int = 32,
     names: Sequence[str] | None = None,
+    beside: Docids | None = None,
 ) -> Docids:
     """One docid for each document: the tokens of its title, ended by the vocabulary's end of sequence.
 
@@ -35,6 +36,8 @@ def titles(
       untitled: what documents without a title (or with one that has no tokens) are called; "" refuses them.
       max_length: tokens kept of a title, its number included, EOS not.
       names: names of the documents, for messages.
+      beside: titles of other documents, made with the same settings, that these stand beside: one that is among them
+        already is numbered, where titles are.
 
     Raises:
       InputError: a document without title; equal titles under "refuse"; an unknown policy; a max_length that has no
@@ -59,9 +62,10 @@ def titles(
             )
         for index in empty:
             written[index], called[index] = stand_in, untitled
-    if duplicates == "number":
-        _number(called, written, writer)
     shift = writer.shift
+    if duplicates == "number":
+        before = [] if beside is None else [beside.sequence(row) for row in range(len(beside))]
+        _number(called, written, writer, {tuple(token - shift for token in tokens) for tokens in before})
     return Docids.build(
         [[token + shift for token in tokens] for tokens in written],
         vocab_size=vocabulary.size + shift,
@@ -114,10 +118,11 @@ class _Writer:
         ]
 
 
-def _number(called: list[str], written: list[tuple[int, ...]], writer: _Writer) -> None:
-    """Tells equal titles apart, in place. Titles that occur as they are keep their tokens: they were there first."""
-    taken = set(written)
-    first: set[tuple[int, ...]] = set()
+def _number(called: list[str], written: list[tuple[int, ...]], writer: _Writer, before: set[tuple[int, ...]]) -> None:
+    """Tells equal titles apart, and from those that were there before, in place. Titles that occur as they are keep
+    their tokens: they were there first."""
+    taken = {*before, *written}
+    first = set(before)
     place: dict[tuple[int, ...], int] = {}  # the last number given out under a title's tokens
     waiting: list[tuple[int, str, tuple[int, ...]]] = []
     for index, tokens in enumerate(written):

@@ -67,6 +67,7 @@ class T5XDecoder:
     cache_offset: int = 0
     levels: Sequence[tuple[int, int]] | None = None
     eos_id: int | None = None
+    start_token = 0  # T5X's
 
     def init_cache(self, cache: Any, batch: int, max_len: int) -> dict:
         """The decoder's cache from T5X's, of which every row is one query's and empty yet."""

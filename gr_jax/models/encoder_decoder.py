@@ -54,6 +54,8 @@ class EncoderDecoder(nn.Module):
       pawa_layers: of the transformer by which NCI's head changes the output table for every prefix (see `models.pawa`,
         parameters `pawa/…`); 0 has no such head. With it, features are followed by what was made of the prefix, and
         logits are `pawa.logits_of` features and `output_table`.
+      start_token: what the decoder reads before the first token that it writes: 0 as in T5, where that is no token of
+        the vocabulary that is written, or any other token that stands in no sequence.
 
     Encoder and decoder may differ in width: keys and values of cross-attention project from the one to the other.
     """
@@ -64,6 +66,7 @@ class EncoderDecoder(nn.Module):
     query_residual: bool = False
     pawa_layers: int = 0
     query_pooling: str = "mean"
+    start_token: int = 0
 
     @property
     def decoder_sizes(self) -> t5.T5Config:
@@ -89,6 +92,16 @@ class EncoderDecoder(nn.Module):
     def vocab_size(self) -> int:
         """Size of the vocabulary that is written."""
         return self.decoder_sizes.vocab_size
+
+    @property
+    def input_vocab_size(self) -> int:
+        """Size of the vocabulary that queries are read in."""
+        return self.encoder_config.vocab_size
+
+    @property
+    def output_vocab_size(self) -> int:
+        """`vocab_size`, under the name that it has for any network that writes (see `models.GenerativeModel`)."""
+        return self.vocab_size
 
     def setup(self):
         self._check()
@@ -126,7 +139,11 @@ class EncoderDecoder(nn.Module):
         *,
         deterministic: bool = True,
     ) -> Float[Array, "B T f"]:
-        """Teacher-forced features, one per decoder input token; see `pawa.logits_of` for the logits."""
+        """Teacher-forced features, one per decoder input token; see `pawa.logits_of` for the logits.
+
+        The first decoder input token (of each segment) is 0, for which the network reads its start token.
+        """
+        decoder_input_tokens = self._with_start_token(decoder_input_tokens, decoder_segment_ids)
         cross_mask = (encoder_tokens != 0)[:, None, :]  # [B, 1, S]
         if encoder_segment_ids is not None and decoder_segment_ids is not None:
             cross_mask = cross_mask & segment_mask(decoder_segment_ids, encoder_segment_ids)
@@ -222,7 +239,7 @@ class EncoderDecoder(nn.Module):
         """Features after one more token of each live hypothesis, equal to `decode_features` of its path.
 
         Args:
-          tokens: the last token of each hypothesis, 0 at step 0; K may be less than the cache's beams.
+          tokens: the last token of each hypothesis, `start_token` at step 0; K may be less than the cache's beams.
           step: which step; a Python int attends only to what is written, a traced one to all slots, masked.
           ancestors: the slot that wrote step j of the path of hypothesis k; entries from `step` on are ignored.
         """
@@ -241,6 +258,14 @@ class EncoderDecoder(nn.Module):
     def _decoder_embedder(self):
         return self.token_embedder if self.shares_embeddings else self.decoder_token_embedder
 
+    def _with_start_token(self, tokens, segment_ids):
+        """Decoder inputs whose first token, of the row or of each segment, is the start token. Batches have 0 there."""
+        if not self.start_token:
+            return tokens
+        if segment_ids is None:
+            return jnp.asarray(tokens).at[:, 0].set(self.start_token)
+        return jnp.where(encoders.positions_in_segments(segment_ids) == 0, self.start_token, tokens)
+
     def _embed_decoder(self, tokens):
         return self._decoder_embedder(tokens)
 
@@ -257,6 +282,12 @@ class EncoderDecoder(nn.Module):
     def _check(self):
         """Refuses combinations that do not fit, before anything is computed."""
         encoder, decoder = self.encoder_config, self.decoder_sizes
+        if not 0 <= self.start_token < decoder.vocab_size:
+            raise InputError(
+                "the start token is outside of the decoder's vocabulary",
+                f"Give one below {decoder.vocab_size}.",
+                value=self.start_token,
+            )
         if self.query_pooling not in encoders.POOLINGS:
             raise InputError(
                 "unknown query_pooling", f"Choose one of {', '.join(encoders.POOLINGS)}.", value=self.query_pooling

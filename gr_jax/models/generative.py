@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from gr_jax.errors import InputError
 from gr_jax.losses import TokenLosses, cross_entropy, level_losses, level_mask, symmetric_kl
+from gr_jax.models import network_folder
 from gr_jax.models.encoder_decoder import DecoderCache, EncoderDecoder
 from gr_jax.models.pawa import AdaptiveTable, Table, logits_of
 
@@ -25,7 +27,8 @@ Levels = Sequence[tuple[int, int]]
 
 @jax.tree_util.register_pytree_node_class
 class GenerativeDecoder:
-    """One step of an `EncoderDecoder`, as beam search asks for it. A pytree: pass it to jitted functions as it is.
+    """An `EncoderDecoder` with its parameters as a `GenerativeModel`, and as the `Decoder` that beam search asks for. A
+    pytree: pass it to jitted functions as it is.
 
     Args:
       module, params: the network.
@@ -46,8 +49,54 @@ class GenerativeDecoder:
         self.levels = None if levels is None else tuple((int(start), int(size)) for start, size in levels)
         self.table = self._apply(method="output_table") if table is None else table
 
-    def start(self, encoder_tokens: Int[Array, "batch source"], *, beams: int, max_len: int) -> DecoderCache:
-        """Encodes queries and makes the cache to decode them with."""
+    @property
+    def start_token(self) -> int:
+        """What the decoder reads before the first token."""
+        return self.module.start_token
+
+    @property
+    def input_vocab_size(self) -> int:
+        """Of the queries' tokens."""
+        return self.module.input_vocab_size
+
+    @property
+    def output_vocab_size(self) -> int:
+        """Of the tokens that it writes."""
+        return self.module.output_vocab_size
+
+    def with_parameters(self, params: Any) -> GenerativeDecoder:
+        """The same network with other parameters."""
+        return GenerativeDecoder(self.module, params, self.levels, self.eos_id)
+
+    def decoder(self) -> GenerativeDecoder:
+        """Itself."""
+        return self
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes it as the network kind "encoder_decoder"; see `network_folder`."""
+        network_folder.save_network(folder, self.module, self.params, levels=self.levels, eos_id=self.eos_id)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> GenerativeDecoder:
+        """Reads what `save` wrote.
+
+        Raises:
+          InputError: a file is missing or is not what it should be.
+        """
+        module, params = network_folder.load_network(folder)
+        return cls(module, jax.tree.map(jnp.asarray, params), **network_folder.load_identifiers(folder))
+
+    def start(
+        self,
+        encoder_tokens: Int[Array, "batch source"],
+        lengths: Int[Array, " batch"] | None = None,
+        *,
+        beams: int,
+        max_len: int,
+    ) -> DecoderCache:
+        """Encodes queries and makes the cache to decode them with. Padding is token 0, as all encoders here have it;
+        lengths are not needed."""
+        del lengths
         encoded = self._apply(encoder_tokens, method="encode")
         return self._apply(encoded, encoder_tokens, beams, max_len, method="init_cache")
 

@@ -1,4 +1,8 @@
-"""A network as a folder: its configuration as JSON, its parameters as safetensors under T5X's names."""
+"""A network as a folder: its configuration as JSON, its parameters as safetensors under T5X's names.
+
+The configuration of a network that writes says of which kind it is; `load_model` opens any kind that somebody
+registered (`gr_jax.registry.NETWORKS`).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
@@ -20,15 +24,46 @@ from gr_jax.errors import InputError
 from gr_jax.models.bert import BertConfig
 from gr_jax.models.encoder_decoder import EncoderDecoder
 from gr_jax.models.t5 import T5Config
+from gr_jax.registry import NETWORKS
 
+if TYPE_CHECKING:
+    from gr_jax.models.generative_model import GenerativeModel
+
+ENCODER_DECODER = "encoder_decoder"
 CONFIG_FILE = "network.json"
 PARAMETERS_FILE = "parameters.safetensors"
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def save_network(folder: str | os.PathLike, module: EncoderDecoder, params: Mapping[str, Any]) -> None:
-    """Writes the configuration as JSON and the parameters as safetensors, named by T5X's paths."""
+def load_model(folder: str | os.PathLike) -> GenerativeModel:
+    """Reads a network of any registered kind, which is what its `save` wrote.
+
+    Raises:
+      InputError: a kind that nobody registered; a file is missing or is not what it should be.
+    """
+    kind = read_config(folder).get("kind")
+    return NETWORKS.find(kind, file=pathlib.Path(folder) / CONFIG_FILE)(folder)
+
+
+def save_network(
+    folder: str | os.PathLike,
+    module: EncoderDecoder,
+    params: Mapping[str, Any],
+    *,
+    levels: Sequence[tuple[int, int]] | None = None,
+    eos_id: int | None = None,
+) -> None:
+    """Writes the configuration as JSON and the parameters as safetensors, named by T5X's paths.
+
+    Args:
+      folder: there already.
+      module, params: the network.
+      levels, eos_id: of the identifiers that it writes, where they are known; see `load_identifiers`.
+    """
     config = {
+        "kind": ENCODER_DECODER,
+        **identifiers_to_json(levels, eos_id),
+        "start_token": module.start_token,
         "encoder": encoder_to_json(module.encoder_config),
         "decoder": encoder_to_json(module.decoder_sizes),
         "share_embeddings": module.shares_embeddings,
@@ -43,10 +78,11 @@ def load_network(folder: str | os.PathLike) -> tuple[EncoderDecoder, dict]:
     """Reads what `save_network` wrote.
 
     Raises:
-      InputError: a file is missing or is not what it should be.
+      InputError: a file is missing or is not what it should be, or the network is of another kind.
     """
 
     def make(config: Mapping[str, Any]) -> EncoderDecoder:
+        check_kind(config, ENCODER_DECODER)
         return EncoderDecoder(
             encoder_config=encoder_from_json(config["encoder"]),
             decoder_config=encoder_from_json(config["decoder"]),
@@ -54,9 +90,60 @@ def load_network(folder: str | os.PathLike) -> tuple[EncoderDecoder, dict]:
             query_residual=config["query_residual"],
             pawa_layers=config.get("pawa_layers", 0),
             query_pooling=config.get("query_pooling", "mean"),  # as it was before there was a choice
+            start_token=config["start_token"],
         )
 
     return read(folder, make)
+
+
+def load_identifiers(folder: str | os.PathLike) -> dict[str, Any]:
+    """What a network's folder says of the identifiers that it writes: {"levels": (start, size) of each position's
+    block of tokens or None, "eos_id": the token that ends them or None}.
+
+    Raises:
+      InputError: the configuration cannot be read.
+    """
+    config = read_config(folder)
+    try:
+        levels, eos_id = config["levels"], config["eos_id"]
+        return {
+            "levels": None if levels is None else tuple((int(start), int(size)) for start, size in levels),
+            "eos_id": None if eos_id is None else int(eos_id),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise _no_configuration(folder, error) from error
+
+
+def identifiers_to_json(levels: Sequence[tuple[int, int]] | None, eos_id: int | None) -> dict[str, Any]:
+    """The part of a configuration that `load_identifiers` reads."""
+    return {"levels": None if levels is None else [list(level) for level in levels], "eos_id": eos_id}
+
+
+def check_kind(config: Mapping[str, Any], kind: str) -> None:
+    """Raises ValueError, which `read` names the file of, where a configuration is of another kind."""
+    if config["kind"] != kind:
+        raise ValueError(f"a network of kind {config['kind']!r} where {kind!r} is wanted")
+
+
+def read_config(folder: str | os.PathLike) -> dict[str, Any]:
+    """The configuration in a network's folder.
+
+    Raises:
+      InputError: it is missing or is no JSON object.
+    """
+    try:
+        config = json.loads((pathlib.Path(folder) / CONFIG_FILE).read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("no object")
+        return config
+    except (OSError, ValueError) as error:
+        raise _no_configuration(folder, error) from error
+
+
+def _no_configuration(folder: str | os.PathLike, error: Exception) -> InputError:
+    return InputError(
+        f"not a network's configuration: {error}", "Make the index again.", file=pathlib.Path(folder) / CONFIG_FILE
+    )
 
 
 def write(folder: str | os.PathLike, config: Mapping[str, Any], params: Mapping[str, Any]) -> None:
@@ -81,11 +168,13 @@ def read(folder: str | os.PathLike, make: Callable[[Mapping[str, Any]], Network]
       InputError: a file is missing or is not what it should be.
     """
     folder = pathlib.Path(folder)
-    file = folder / CONFIG_FILE
+    config = read_config(folder)
     try:
-        module = make(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"not a network's configuration: {error}", "Make the index again.", file=file) from error
+        module = make(config)
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _no_configuration(folder, error) from error
     file = folder / PARAMETERS_FILE
     try:
         flat = safetensors.numpy.load_file(file)

@@ -10,7 +10,6 @@ from gr_jax.retrievers.base import ranking_to_run as ranking_to_run
 from gr_jax.retrievers.base import retrieve_all as retrieve_all
 from gr_jax.retrievers.base import retrieve_run as retrieve_run
 from gr_jax.retrievers.base import stack_rankings as stack_rankings
-from gr_jax.retrievers.index import load as load
 from gr_jax.retrievers.lexical import BM25 as BM25
 from gr_jax.retrievers.searcher import Hit as Hit
 from gr_jax.retrievers.searcher import Searcher as Searcher

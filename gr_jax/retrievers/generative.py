@@ -1,85 +1,152 @@
-"""Generative retrieval: the model writes docids under the constraint that they exist, the docids name documents."""
+"""Generative retrieval: a model writes identifiers under a constraint, and what it wrote names documents."""
 
 from __future__ import annotations
 
-import functools
 import os
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Bool
 
 from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
-from gr_jax.constraints import Trie
-from gr_jax.decoding import Beams, beam_search
+from gr_jax.constraints import Constraint, TokenTextTrie, Trie, load_constraint, save_constraint
+from gr_jax.decoding import Beams
+from gr_jax.decoding.merging import WAYS
+from gr_jax.dense.base import check_positions
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
+from gr_jax.registry import DOCUMENTS_OF
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
+from gr_jax.retrievers.documents_of import BestDocid, DocumentsOf, Written, num_documents_of
+from gr_jax.retrievers.generative_search import search
 from gr_jax.retrievers.network_checks import check_network
 from gr_jax.retrievers.query_reader import QueryReader
+from gr_jax.retrievers.views import View, views_from_json, views_to_json, walked
+
+if TYPE_CHECKING:
+    from gr_jax.corpus import Corpus
 
 KIND = "generative"
+_SETTINGS = ("merge", "transform", "beams", "max_len", "normalize", "length_penalty", "max_query_length")
+NameDocuments = Callable[["Corpus", Docids], Docids]
 
 
 class GenerativeRetriever:
-    """An encoder-decoder, the docids it writes, and the trie that keeps it to them.
+    """Any model that writes, the constraint that keeps it to what exists, and what makes documents of the result.
 
     Args:
-      module, params: the network.
+      model: the network.
+      constraint: what it may write: a `Trie`, `TokenTextTrie`, `FMIndex`, or several (`Mixed`).
       vocabulary: of the queries.
-      docids: of the documents.
+      documents_of: from what was written to documents: `BestDocid`, `NgramAggregation`, or a system's own.
+      views: the ways in which each query is asked, all in one batch.
+      merge: what becomes of hypotheses that are the same text, written in several ways; see `beam_search`.
       transform: name of the text transform that the network was trained with.
-      beams: hypotheses kept; raised to k where more documents are asked for. At least the widest level of the docids
-        makes the search exhaustive; with fewer, what is found is among the allowed documents, but need not be the best
-        of them. Where documents have several docids, one may take several beams: raise them for long rankings.
+      beams: hypotheses kept; raised to k where documents take a beam each and more are asked for. At least the widest
+        level of the docids makes the search exhaustive; with fewer, what is found is among the allowed documents, but
+        need not be the best of them. Where documents have several docids, one may take several beams: raise them for
+        long rankings.
+      max_len: most tokens that are written, EOS included; None: as many as the longest identifier has.
       normalize: scores are log-probabilities over the "vocabulary", the "level" or the "constraint".
+      length_penalty: of the beam search.
       max_query_length: tokens read of a query; the rest is cut.
-      batch_size: queries decoded at a time.
+      batch_size: rows (queries times views) decoded at a time.
+      name_documents: (added documents, the docids that there are) → the docids of the added ones, where they can be
+        named without training. It is not saved. Titles need none: they name themselves.
+
+    Raises:
+      InputError: parts that were not made for each other, unknown settings, fewer than one beam.
     """
 
     def __init__(
         self,
+        model: models.GenerativeModel,
+        constraint: Constraint,
+        vocabulary: text.Vocabulary,
+        *,
+        documents_of: DocumentsOf,
+        views: Sequence[View] = (View(),),
+        merge: str | None = None,
+        transform: str = "none",
+        beams: int = 100,
+        max_len: int | None = None,
+        normalize: str = "vocabulary",
+        length_penalty: float = 0.0,
+        max_query_length: int = 64,
+        batch_size: int = 32,
+        name_documents: NameDocuments | None = None,
+    ):
+        check_network(model, vocabulary, constraint, normalize, model.levels)
+        _check_settings(beams, merge, views)
+        steps = getattr(constraint, "max_steps", None) if max_len is None else max_len
+        if steps is None or steps < 1:
+            raise InputError("no word on how much is written", "Give max_len ≥ 1: n-grams have none.", value=max_len)
+        self._most_steps = int(steps)
+        documents_of.check(constraint)
+        self.num_documents = num_documents_of(constraint)  # of the corpus that it answers from
+        walked(constraint, views, 1)
+        self.model, self.constraint, self.vocabulary, self.documents_of = model, constraint, vocabulary, documents_of
+        self.views, self.merge, self.transform, self.beams = tuple(views), merge, transform, beams
+        self.max_len, self.normalize, self.length_penalty = max_len, normalize, length_penalty
+        self.max_query_length, self.name_documents = max_query_length, name_documents
+        self._reader = QueryReader(vocabulary, transform, max_query_length, batch_size)
+        self._is_trie_of_docids = False  # and so need not be saved
+
+    @classmethod
+    def over_docids(
+        cls,
         module: models.EncoderDecoder,
         params: Any,
         vocabulary: text.Vocabulary,
         docids: Docids,
         *,
-        transform: str = "none",
-        beams: int = 100,
         normalize: str = "vocabulary",
-        max_query_length: int = 64,
-        batch_size: int = 32,
-    ):
-        check_network(module, vocabulary, docids, normalize)
-        if beams < 1:
-            raise InputError("there must be at least one beam", "Set beams to 1 or more.", value=beams)
-        self.module, self.vocabulary, self.docids = module, vocabulary, docids
-        self.params = jax.tree.map(jnp.asarray, params)
-        self.transform, self.normalize, self.beams = transform, normalize, beams
-        self.max_query_length = max_query_length
-        self._reader = QueryReader(vocabulary, transform, max_query_length, batch_size)
-        self.trie = Trie.from_docids(docids)
-        self._most_documents = int(np.diff(docids.offsets).max())
-        self._decoder = models.GenerativeDecoder(module, self.params, docids.levels, docids.eos_id)
+        **settings: Any,
+    ) -> GenerativeRetriever:
+        """An encoder-decoder under the trie of the docids that it writes.
+
+        Args:
+          module, params: the network.
+          vocabulary: of the queries.
+          docids: of the documents.
+          normalize, settings: of the class.
+
+        Raises:
+          InputError: as the class, before the trie is made.
+        """
+        check_network(module, vocabulary, docids, normalize, docids.levels)
+        _check_settings(settings.get("beams", 1), settings.get("merge"), settings.get("views", (View(),)))
+        params = jax.tree.map(jnp.asarray, params)
+        model = models.GenerativeDecoder(module, params, docids.levels, docids.eos_id)
+        constraint, documents_of = Trie.from_docids(docids), BestDocid(docids)
+        made = cls(model, constraint, vocabulary, documents_of=documents_of, normalize=normalize, **settings)
+        made._is_trie_of_docids = True
+        return made
 
     def with_parameters(self, params: Any) -> GenerativeRetriever:
         """The same retriever around other parameters, as evaluation during training needs it; nothing is rebuilt."""
-        copy = object.__new__(GenerativeRetriever)
+        copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy.params = params
-        copy._decoder = models.GenerativeDecoder(self.module, params, self.docids.levels, self.docids.eos_id)
+        copy.model = self.model.with_parameters(params)
         return copy
 
     @property
-    def num_documents(self) -> int:
-        """Documents of the corpus that it answers from."""
-        return self.docids.num_documents
+    def docids(self) -> Docids:
+        """What the documents are called.
+
+        Raises:
+          InputError: they have no docids.
+        """
+        found = getattr(self.documents_of, "docids", None)
+        if found is None:
+            raise InputError("this retriever's documents have no docids", "Use one that writes docids.")
+        return found
 
     def retrieve(
         self,
@@ -89,169 +156,212 @@ class GenerativeRetriever:
         allowed: Bool[np.ndarray, " documents"] | Bool[np.ndarray, "batch documents"] | None = None,
         explain: bool = False,
     ) -> Ranking:
-        """See `Retriever.retrieve`. A document reached by several docids gets the best of their scores; its evidence is
-        all of them, best first.
+        """See `Retriever.retrieve`. What scores and evidence are is said where `documents_of` is.
 
         Raises:
-          InputError: an empty query, or `k` is not positive.
+          InputError: an empty query, or `k` is not positive; a filter for a constraint that cannot be restricted.
         """
         check_question(queries, k)
-        tokens, lengths = self._reader.read(queries)
-        mask = checked_allowed(allowed, len(queries), self.docids.num_documents)
+        mask = checked_allowed(allowed, len(queries), self.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
-        for rows in self._reader.batches(lengths):
-            found, documents = self._decode(
-                tokens[rows], int(lengths[rows].max()), None if mask is None else mask[rows], k
-            )
-            for at, row in enumerate(rows):
-                best = _best_documents(documents[at], k, stop=not explain)
-                doc_index[row, : len(best)] = list(best)
-                score[row, : len(best)] = [found.scores[at, beams[0]] for beams in best.values()]
+        beams = max(self.beams, k) if self.documents_of.beam_each else self.beams
+        for its, found, looked_up in self._decode(queries, mask, beams):
+            own = found._replace(states=None, history=None)
+            for at, row in enumerate(its.tolist()):
+                rows = slice(at * len(self.views), (at + 1) * len(self.views))
+                written: Written = jax.tree.map(lambda leaf, rows=rows: leaf[rows], Written(own, looked_up))
+                best = self.documents_of.rank(written, k, explain=explain)
+                doc_index[row, : len(best)] = [one.document for one in best]
+                score[row, : len(best)] = [one.score for one in best]
                 if explain:
-                    evidence[row] = tuple(
-                        tuple(self._evidence(found, at, beam) for beam in beams) for beams in best.values()
-                    )
+                    evidence[row] = tuple(one.evidence for one in best)
         return Ranking(doc_index, score, tuple(evidence) if explain else None)
-
-    def save(
-        self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = ""
-    ) -> None:
-        """Writes everything that answering needs as an artefact of kind "generative"."""
-        settings = {
-            "transform": self.transform,
-            "beams": self.beams,
-            "normalize": self.normalize,
-            "max_query_length": self.max_query_length,
-        }
-        with storage.write_folder(folder, KIND, corpus=corpus, meta={**(meta or {}), **settings}, gin=gin) as new:
-            network_folder.save_network(new, self.module, self.params)
-            self.docids.save(new / "docids")
-            self.vocabulary.save(new / "vocabulary")
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike, *, verify: bool = True) -> GenerativeRetriever:
-        """Reads what `save` wrote.
-
-        Raises:
-          InputError: it is not such a folder, or was truncated or altered.
-        """
-        folder = pathlib.Path(folder)
-        meta = storage.read_folder(folder, KIND, verify=verify).meta
-        module, params = network_folder.load_network(folder)
-        return cls(
-            module,
-            params,
-            text.load_vocabulary(folder / "vocabulary"),
-            docids_lib.Docids.load(folder / "docids"),
-            transform=meta["transform"],
-            beams=meta["beams"],
-            normalize=meta["normalize"],
-            max_query_length=meta["max_query_length"],
-        )
 
     def kept_prefixes(self, queries: Sequence[str]) -> list[list[set[tuple[int, ...]]]]:
         """What the search kept on its way, and so where it lost the rest.
 
         Returns:
-          For each query, for each depth 1, 2, … the first tokens of docids, so many (or all, where a docid is shorter),
-          that were among its beams.
+          For each query, for each depth 1, 2, … the first tokens of identifiers, so many (or all, where one is
+          shorter), that were among its beams in any view.
 
         Raises:
           InputError: an empty query.
         """
-        tokens, lengths = self._reader.read(queries)
         kept: list[list[set[tuple[int, ...]]]] = [[] for _ in queries]
-        for rows in self._reader.batches(lengths):
-            found, _ = self._decode(tokens[rows], int(lengths[rows].max()), None, self.beams, history=True)
+        eos_id = getattr(self.constraint, "eos_id", None)
+        for its, found, _ in self._decode(queries, None, self.beams, history=True):
             assert found.history is not None
             sequences, is_prefix = np.asarray(found.history.sequences()), found.history.valid.copy()
-            if self.docids.eos_id is not None:
-                is_prefix &= found.history.tokens != self.docids.eos_id  # without EOS it was kept a step before
-            for at, row in enumerate(rows):
-                whole = {self._docid_of(found, at, int(beam)) for beam in np.flatnonzero(found.valid[at])}
-                for depth in range(1, self.docids.tokens.shape[1] + 1):
-                    going_on = sequences[at, depth - 1][is_prefix[at, depth - 1], :depth]
-                    kept[row].append(
-                        {*map(tuple, going_on.tolist()), *(docid for docid in whole if len(docid) < depth)}
-                    )
+            if eos_id is not None:
+                is_prefix &= found.history.tokens != eos_id  # without EOS it was kept a step before
+            for place, query in enumerate(np.repeat(its, len(self.views)).tolist()):
+                whole = {_without_end(found, place, int(b), eos_id) for b in np.flatnonzero(found.valid[place])}
+                for step in range(self._most_steps - (eos_id is not None)):
+                    going_on = sequences[place, step][is_prefix[place, step], : step + 1]
+                    if len(kept[query]) <= step:
+                        kept[query].append(set())
+                    kept[query][step] |= {*map(tuple, going_on.tolist()), *(one for one in whole if len(one) <= step)}
         return kept
 
-    def _decode(
-        self,
-        tokens: Int[np.ndarray, "rows length"],
-        longest: int,
-        mask: np.ndarray | None,
-        k: int,
-        history: bool = False,
-    ) -> tuple[Beams, Int[np.ndarray, "rows beam limit"]]:
-        """Beams and their documents for some queries, padded to one of few shapes so that little is compiled."""
-        rows = len(tokens)
-        padded = self._reader.padded(tokens, longest)
-        allowed = None
-        if mask is not None:
-            allowed = jnp.asarray(np.concatenate([mask, np.ones((len(padded) - rows, mask.shape[1]), bool)]))
-        beams, documents = _search(
-            self._decoder,
-            self.trie,
-            padded,
-            allowed,
-            beams=max(self.beams, k),
-            max_len=self.docids.max_steps,
-            normalize=self.normalize,
-            limit=self._most_documents,
-            history=history,
+    def _decode(self, queries: Sequence[str], mask: np.ndarray | None, beams: int, history: bool = False):
+        """Yields batches: places of the queries, their beams [queries · views, …], and what `look_up` gave.
+
+        Batches are padded to one of few shapes so that little is compiled.
+        """
+        views = len(self.views)
+        tokens, lengths = self._reader.read(queries, self.views)
+        for its in self._reader.batches(lengths.reshape(-1, views).max(axis=1), views):
+            rows = (its[:, None] * views + np.arange(views)).reshape(-1)
+            padded = self._reader.padded(tokens[rows], int(lengths[rows].max()), views)
+            missing = len(padded) - len(rows)
+            allowed = None
+            if mask is not None:
+                its_own = np.repeat(mask[its], views, axis=0)
+                allowed = jnp.asarray(np.concatenate([its_own, np.ones((missing, mask.shape[1]), bool)]))
+            found = search(
+                self.model,
+                self.constraint,
+                self.documents_of.look_up,
+                padded,
+                np.append(lengths[rows], np.ones(missing, np.int32)).astype(np.int32),
+                allowed,
+                walked(self.constraint, self.views, len(padded) // views),
+                beams=beams,
+                max_len=self._most_steps,
+                normalize=self.normalize,
+                length_penalty=self.length_penalty,
+                merge=self.merge,
+                history=history,
+            )
+            found, looked_up = jax.tree.map(lambda leaf, rows=rows: leaf[: len(rows)], jax.device_get(found))
+            yield its, found, looked_up
+
+    @property
+    def updatable(self) -> bool:
+        """Whether documents can come and go without training."""
+        return self._can_remove and (self.name_documents is not None or self._names_by_titles)
+
+    @property
+    def _can_remove(self) -> bool:
+        return isinstance(self.documents_of, BestDocid) and isinstance(self.constraint, (Trie, TokenTextTrie))
+
+    @property
+    def _names_by_titles(self) -> bool:
+        docids = getattr(self.documents_of, "docids", None)
+        return (
+            docids is not None
+            and docids.scheme == "titles"
+            and docids.meta.get("vocabulary") == self.vocabulary.fingerprint
         )
-        beams, documents = jax.device_get((beams, documents))
-        return jax.tree.map(lambda leaf: leaf[:rows], beams), documents[:rows]
 
-    def _docid_of(self, found: Beams, query: int, beam: int) -> tuple[int, ...]:
-        return tuple(int(token) for token in found.sequences[query, beam] if token not in (0, self.docids.eos_id))
+    def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> GenerativeRetriever:
+        """Adds and removes documents without training: docids of added ones are put into the trie, and what names
+        removed ones alone leaves it.
 
-    def _evidence(self, found: Beams, query: int, beam: int) -> Evidence:
-        tokens = list(self._docid_of(found, query, beam))
-        row = None if self.docids.texts is None else self.docids.row_of(tokens)
-        written = "-".join(map(str, tokens)) if row is None else self.docids.name(row)
-        return Evidence("docid", written, float(found.scores[query, beam]), tuple(tokens))
+        Args:
+          add: documents; they get the next positions, in their order.
+          remove: positions of documents that are no longer found. The other positions stay as they are.
+
+        Returns:
+          This retriever, changed.
+
+        Raises:
+          InputError: a constraint that cannot change, no way to name documents, a docid that is there already or that
+            the model cannot write, a position that no document has, no document left; nothing is changed then.
+        """
+        if not self._can_remove or (add is not None and not self.updatable):
+            raise InputError(
+                "this retriever cannot take or leave documents",
+                "Make the index anew, or give name_documents to a retriever of docids.",
+                value=type(self.constraint).__name__,
+            )
+        docids, constraint = self.docids, self.constraint
+        assert isinstance(constraint, (Trie, TokenTextTrie)) and isinstance(self.documents_of, BestDocid)
+        gone = check_positions(remove, self.num_documents)
+        if len(gone):
+            docids = docids.without(gone)
+            constraint = (
+                Trie.from_docids(docids)
+                if isinstance(constraint, Trie)
+                else TokenTextTrie.from_docids(docids, np.asarray(constraint.text_of))
+            )
+        if add is not None:
+            more = self._name(add, docids)
+            constraint, docids = constraint.add(more), docids.joined(more)
+        self.constraint, self.num_documents = constraint, constraint.num_documents
+        self.documents_of = BestDocid(docids, text_of=self.documents_of.text_of)
+        if self.max_len is None:
+            self._most_steps = constraint.max_steps
+        return self
+
+    def _name(self, add: Corpus, docids: Docids) -> Docids:
+        if self.name_documents is not None:
+            return self.name_documents(add, docids)
+        settings = {name: docids.meta[name] for name in ("duplicates", "untitled", "max_length")}
+        return docids_lib.titles(add.titles, self.vocabulary, names=add.doc_ids, beside=docids, **settings)
+
+    def save(
+        self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = ""
+    ) -> None:
+        """Writes everything that answering needs as an artefact of kind "generative"."""
+        settings: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS}
+        settings["views"] = views_to_json(self.views)
+        settings["documents_of"] = {"kind": self.documents_of.kind, "settings": self.documents_of.settings()}
+        settings["constraint"] = "docids" if self._is_trie_of_docids else "folder"
+        with storage.write_folder(folder, KIND, corpus=corpus, meta={**(meta or {}), **settings}, gin=gin) as new:
+            self.model.save(new)
+            self.vocabulary.save(new / "vocabulary")
+            self.documents_of.save(new)
+            if not self._is_trie_of_docids:
+                save_constraint(new / "constraint", self.constraint)
+
+    @classmethod
+    def load(
+        cls, folder: str | os.PathLike, *, verify: bool = True, name_documents: NameDocuments | None = None
+    ) -> GenerativeRetriever:
+        """Reads what `save` wrote.
+
+        Args:
+          folder: the artefact.
+          verify: check the checksums.
+          name_documents: see the class.
+
+        Raises:
+          InputError: it is not such a folder, or was truncated or altered; a network or `documents_of` of a kind that
+            nobody registered.
+        """
+        folder = pathlib.Path(folder)
+        meta = storage.read_folder(folder, KIND, verify=verify).meta
+        way = meta["documents_of"]
+        documents_of = DOCUMENTS_OF.find(way["kind"], file=folder)(folder, way["settings"])
+        of_docids = meta["constraint"] == "docids"
+        made = cls(
+            network_folder.load_model(folder),
+            Trie.from_docids(documents_of.docids)
+            if of_docids
+            else load_constraint(folder / "constraint", verify=False),
+            text.load_vocabulary(folder / "vocabulary"),
+            documents_of=documents_of,
+            views=views_from_json(meta["views"]),
+            name_documents=name_documents,
+            **{name: meta[name] for name in _SETTINGS},
+        )
+        made._is_trie_of_docids = of_docids
+        return made
 
 
-@functools.partial(jax.jit, static_argnames=("beams", "max_len", "normalize", "limit", "history"))
-def _search(
-    decoder: models.GenerativeDecoder,
-    trie: Trie,
-    tokens: Int[Array, "rows length"],
-    allowed: Bool[Array, "rows documents"] | None,
-    *,
-    beams: int,
-    max_len: int,
-    normalize: str,
-    limit: int,
-    history: bool,
-) -> tuple[Beams, Int[Array, "rows beam limit"]]:
-    """One program: encode, search under the constraint, look the documents up."""
-    constraint = trie if allowed is None else trie.restrict(allowed)
-    cache = decoder.start(tokens, beams=beams, max_len=max_len)
-    found = beam_search(decoder, cache, constraint, beams=beams, max_len=max_len, normalize=normalize, history=history)
-    documents, _ = constraint.documents(found.states, limit)
-    return found, jnp.where(found.valid[..., None], documents, -1)
+def _check_settings(beams: int, merge: str | None, views: Sequence[View]) -> None:
+    if beams < 1:
+        raise InputError("there must be at least one beam", "Set beams to 1 or more.", value=beams)
+    if merge is not None and merge not in WAYS:
+        raise InputError("unknown way to merge", f"Use one of {', '.join(WAYS)}, or None.", value=merge)
+    if not views:
+        raise InputError("there is no way to ask", "Give at least one view.")
 
 
-def _best_documents(documents: Int[np.ndarray, "beam limit"], k: int, *, stop: bool) -> dict[int, list[int]]:
-    """The first k documents along the beams (which are best first), each with the beams that found it.
-
-    Args:
-      documents: of each beam, −1 where it has fewer.
-      k: how many are wanted.
-      stop: as soon as there are k, whatever other beams lead to them.
-    """
-    best: dict[int, list[int]] = {}
-    for beam, named in enumerate(documents.tolist()):
-        for document in named:
-            if document in best:
-                best[document].append(beam)
-            elif document >= 0 and len(best) < k:
-                best[document] = [beam]
-        if stop and len(best) == k:
-            break
-    return best
+def _without_end(found: Beams, row: int, beam: int, eos_id: int | None) -> tuple[int, ...]:
+    """What a beam wrote, without EOS."""
+    written = tuple(found.sequences[row, beam, : found.lengths[row, beam]].tolist())
+    return written[:-1] if written and written[-1] == eos_id else written

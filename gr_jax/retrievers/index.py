@@ -1,30 +1,37 @@
-"""An index: all a retriever needs to answer, and the documents it answers with, as one folder."""
+"""An index: all a retriever needs to answer, and the documents it answers with, as one folder.
+
+A retriever's folder says of which kind it is. Kinds are registered (`register`) by what stands above: nothing is
+imported because a manifest names it.
+"""
 
 from __future__ import annotations
 
-import importlib
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 from gr_jax import storage
 from gr_jax.corpus import Corpus
 from gr_jax.errors import InputError
+from gr_jax.registry import RETRIEVERS, RetrieverLoader
 from gr_jax.retrievers.searcher import Searcher
 
 KIND = "index"
-# What a retriever's folder says it is → where its class lives. A new system adds a line.
-_RETRIEVERS = {
-    "generative": "gr_jax.retrievers.generative:GenerativeRetriever",
-    "bm25": "gr_jax.retrievers.lexical:BM25",
-    "dense": "gr_jax.retrievers.dense:DenseRetriever",
-    "gdr": "gr_jax.systems.gdr.retriever:GDRRetriever",
-    "hybrid": "gr_jax.retrievers.hybrid:HybridRetriever",
-    "late_interaction": "gr_jax.systems.colbert.retriever:LateInteractionRetriever",
-    "rerank": "gr_jax.retrievers.rerank:RerankRetriever",
-}
-# Those that read the documents themselves when they answer or explain.
-_READ_CORPUS = ("bm25", "hybrid", "late_interaction", "rerank")
+
+
+def register(kind: str, load: Callable[..., Any], *, reads_corpus: bool = False) -> None:
+    """Says how retrievers of a kind are opened.
+
+    Args:
+      kind: of the artefact that its `save` writes.
+      load: (folder, verify=…) → the retriever; (folder, corpus, verify=…) where it reads the documents.
+      reads_corpus: whether it reads the documents themselves when it answers or explains.
+
+    Raises:
+      InputError: the kind is registered with another `load`.
+    """
+    RETRIEVERS.register(kind, RetrieverLoader(load, reads_corpus))
 
 
 def save(
@@ -75,20 +82,12 @@ def load_retriever(folder: str | os.PathLike, corpus: Corpus | None = None, *, v
       verify: check the checksums.
 
     Raises:
-      InputError: the folder holds no retriever of this version, or was altered.
+      InputError: the folder holds no retriever of a registered kind, or was altered.
     """
     folder = pathlib.Path(folder)
     kind = storage.read_folder(folder, verify=verify).kind
-    if kind not in _RETRIEVERS:
-        raise InputError(
-            "this version of gr_jax has no such retriever",
-            f"Use the version that wrote the index; this one has {', '.join(_RETRIEVERS)}.",
-            file=folder,
-            value=kind,
-        )
-    module, name = _RETRIEVERS[kind].split(":")
-    load = getattr(importlib.import_module(module), name).load
-    return load(folder, corpus, verify=False) if kind in _READ_CORPUS else load(folder, verify=False)
+    found = RETRIEVERS.find(kind, file=folder)
+    return found.load(folder, corpus, verify=False) if found.reads_corpus else found.load(folder, verify=False)
 
 
 def _check_size(retriever: Any, corpus: Corpus, folder: pathlib.Path) -> None:

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
-from gr_jax import models, text
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from gr_jax import text
 from gr_jax.decoding.decoder import NORMALIZERS
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 
 
-def check_network(module: models.EncoderDecoder, vocabulary: text.Vocabulary, docids: Docids, normalize: str) -> None:
+class Vocabularies(Protocol):
+    """The sizes that a network knows: a `GenerativeModel` does, and an `EncoderDecoder` without parameters."""
+
+    @property
+    def input_vocab_size(self) -> int: ...
+    @property
+    def output_vocab_size(self) -> int: ...
+
+
+def check_network(
+    network: Vocabularies,
+    vocabulary: text.Vocabulary,
+    written: Any,
+    normalize: str,
+    levels: Sequence[tuple[int, int]] | None,
+) -> None:
     """Raises InputError for parts that were not made for each other.
 
     Args:
-      module: reads the vocabulary's tokens and writes the identifiers'.
+      network: reads the vocabulary's tokens and writes the identifiers'.
       vocabulary: of the queries.
-      docids: of documents, or of clusters.
+      written: docids of documents or of clusters, or a constraint: says its `vocab_size`.
       normalize: what probabilities are of, one of `NORMALIZERS`.
+      levels: the blocks of tokens that the positions of identifiers have, or None.
     """
-    if module.vocab_size < docids.vocab_size:
+    needed = written.vocab_size
+    if network.output_vocab_size < needed:
+        what = "docids" if isinstance(written, Docids) else type(written).__name__
         raise InputError(
-            f"the decoder writes {module.vocab_size} tokens, the docids need {docids.vocab_size}",
-            "Use the docids that the network was trained on.",
+            f"the decoder writes {network.output_vocab_size} tokens, the {what} need {needed}",
+            "Use the docids that the network was trained on."
+            if isinstance(written, Docids)
+            else "Make the constraint over the vocabulary that the network writes.",
         )
-    words = module.encoder_config.vocab_size
+    words = network.input_vocab_size
     if vocabulary.size > words:
         raise InputError(
             f"the vocabulary has {vocabulary.size} tokens, the encoder reads {words}",
             "Use the vocabulary that the network was trained with.",
         )
-    if normalize not in NORMALIZERS or (normalize == "level" and docids.levels is None):
+    if normalize not in NORMALIZERS or (normalize == "level" and levels is None):
         raise InputError(
             "scores of these docids cannot be normalised so",
             f'Choose one of {", ".join(NORMALIZERS)}; "level" needs docids with levels.',

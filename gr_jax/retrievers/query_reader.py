@@ -10,6 +10,7 @@ from jaxtyping import Int
 
 from gr_jax import text
 from gr_jax.errors import InputError, InputWarning
+from gr_jax.retrievers.views import View
 
 # Lengths that queries are padded to; each is compiled once.
 QUERY_LENGTHS = (16, 32, 64, 128, 256, 512)
@@ -29,8 +30,10 @@ class QueryReader:
         self.vocabulary, self.transform = vocabulary, transform
         self.max_length, self.batch_size = max_length, batch_size
 
-    def read(self, queries: Sequence[str]) -> tuple[Int[np.ndarray, "batch length"], Int[np.ndarray, " batch"]]:
-        """Tokens and lengths of queries.
+    def read(
+        self, queries: Sequence[str], views: Sequence[View] = (View(),)
+    ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, " rows"]]:
+        """Tokens and lengths of queries, each asked in every view, query by query; 0 behind their lengths.
 
         Raises:
           InputError: one of them is empty.
@@ -39,32 +42,46 @@ class QueryReader:
             if not query.strip():
                 raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
         rewrite = text.TRANSFORMS[self.transform]
-        tokens, lengths = text.encode_texts(self.vocabulary, [rewrite(q) for q in queries], self.max_length)
+        asked = [view.ask(rewritten) for rewritten in map(rewrite, queries) for view in views]
+        tokens, lengths = text.encode_texts(self.vocabulary, asked, self.max_length)
+        tokens[np.arange(tokens.shape[1]) >= lengths[:, None]] = 0
         if full := int(np.sum(lengths >= self.max_length)):
             warnings.warn(
-                f"{full} of {len(queries)} queries fill the {self.max_length} tokens that are read; "
+                f"{full} of {len(asked)} queries fill the {self.max_length} tokens that are read; "
                 "what is longer was cut",
                 InputWarning,
                 stacklevel=3,
             )
         return tokens, lengths
 
-    def batches(self, lengths: Int[np.ndarray, " batch"]) -> Iterator[Int[np.ndarray, " rows"]]:
-        """Places of queries that are decoded together, as those of one length are."""
-        order = np.argsort(lengths, kind="stable")
-        for start in range(0, len(order), self.batch_size):
-            yield order[start : start + self.batch_size]
+    def batches(self, lengths: Int[np.ndarray, " batch"], views: int = 1) -> Iterator[Int[np.ndarray, " rows"]]:
+        """Places of queries that are decoded together, as those of one length are.
 
-    def padded(self, tokens: Int[np.ndarray, "rows length"], longest: int) -> Int[np.ndarray, "padded_rows padded"]:
+        Args:
+          lengths: of the queries; of several views the longest.
+          views: rows that each query takes of a batch.
+        """
+        order = np.argsort(lengths, kind="stable")
+        size = self._queries(views)
+        for start in range(0, len(order), size):
+            yield order[start : start + size]
+
+    def _queries(self, views: int) -> int:
+        return max(1, self.batch_size // views)
+
+    def padded(
+        self, tokens: Int[np.ndarray, "rows length"], longest: int, views: int = 1
+    ) -> Int[np.ndarray, "padded_rows padded"]:
         """The rows of a batch, in one of few shapes.
 
         Args:
           tokens: of the queries.
           longest: the most tokens that one of them has.
+          views: rows of each query.
         """
         length = next((n for n in QUERY_LENGTHS if n >= longest), tokens.shape[1])
         rows = len(tokens)
-        padded = np.zeros((self.batch_size if rows > 1 else 1, length), np.int32)
+        padded = np.zeros((views * (self._queries(views) if rows > views else 1), length), np.int32)
         padded[:rows, :longest] = tokens[:, :longest]
         padded[rows:, 0] = padded[0, 0]  # a row of padding alone would have nothing to attend to
         return padded

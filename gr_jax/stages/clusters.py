@@ -62,6 +62,8 @@ class Clusters(Settings):
     def check(self) -> None:
         if self.algorithm == "agglomerative" and self.sample < self.budget:
             raise InputError("Clusters.sample is too small", f"Set it to {self.budget} or more.", value=self.sample)
+        if self.branching == ():
+            raise InputError("Clusters.branching is empty", "Give a width for each level, or None.", value=())
 
     @property
     def widths(self) -> int | Sequence[int]:

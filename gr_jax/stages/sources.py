@@ -17,6 +17,8 @@ import gin
 from gr_jax import corpus as corpus_lib
 from gr_jax.corpus.python_docs import DEFAULT_PACKAGES
 from gr_jax.errors import InputError
+from gr_jax.stages.settings import Settings, setting
+from gr_jax.text import TRANSFORMS
 
 
 class Source(Protocol):
@@ -33,7 +35,7 @@ class Source(Protocol):
 
 @gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
-class BeirFolder:
+class BeirFolder(Settings):
     """A folder in BEIR layout: `corpus.jsonl[.gz]`, and where there are any, `queries.jsonl[.gz]` and `qrels/*.tsv`.
 
     Attributes:
@@ -44,7 +46,7 @@ class BeirFolder:
 
     folder: str
     subset: str = ""
-    transform: str = "none"
+    transform: str = setting("none", choices=tuple(TRANSFORMS))
 
     def identity(self) -> dict[str, Any]:
         """Hashes the files' bytes: one pass over the disk, and no mistaking an edited folder for the old one."""
@@ -74,7 +76,7 @@ class BeirFolder:
 
 @gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
-class PythonDocs:
+class PythonDocs(Settings):
     """The documentation of installed Python packages.
 
     Attributes:

@@ -131,7 +131,7 @@ def model(
     dataset = load_dataset(corpus)
     evaluate = None
     if settings.dev_queries and len(dataset.qrels.get("dev", ())):
-        retriever = GenerativeRetriever(
+        retriever = GenerativeRetriever.over_docids(
             module, params, words, ids,
             transform=dataset.transform, beams=dev_beams, normalize=dev_normalize,
             max_query_length=settings.max_input_length,  # as training reads them; not what the index is told later
@@ -218,7 +218,7 @@ def index(
     """All that answering needs, in one folder."""
     dataset = load_dataset(corpus)
     module, params = network_folder.load_network(model)
-    retriever = GenerativeRetriever(
+    retriever = GenerativeRetriever.over_docids(
         module,
         params,
         load_vocabulary(vocabulary),

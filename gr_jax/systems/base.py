@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import ClassVar
 
+import gr_jax.registered  # noqa: F401  what indexes are read back by
 from gr_jax import corpus as corpus_lib
 from gr_jax import storage
 from gr_jax.errors import InputError

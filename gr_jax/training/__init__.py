@@ -21,6 +21,9 @@ _LAZY = {
     "make_batches": "batches",
     "make_sequence_batches": "sequence_batches",
     "Relabelled": "relabelling",
+    "Candidate": "candidate_lists",
+    "CandidateLists": "candidate_lists",
+    "ListBatches": "list_batches",
     "ContrastiveBatches": "contrastive_batches",
     "VectorBatches": "vector_batches",
     "Negatives": "negatives",
@@ -42,6 +45,8 @@ __all__ = list(_LAZY)  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from gr_jax.training.batches import make_batches as make_batches
+    from gr_jax.training.candidate_lists import Candidate as Candidate
+    from gr_jax.training.candidate_lists import CandidateLists as CandidateLists
     from gr_jax.training.checkpoints import load_params as load_params
     from gr_jax.training.contrastive_batches import ContrastiveBatches as ContrastiveBatches
     from gr_jax.training.features import SOURCES as SOURCES
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
     from gr_jax.training.features import PairFeatures as PairFeatures
     from gr_jax.training.hooks import Hook as Hook
     from gr_jax.training.hooks import HookError as HookError
+    from gr_jax.training.list_batches import ListBatches as ListBatches
     from gr_jax.training.loop import TrainResult as TrainResult
     from gr_jax.training.loop import train as train
     from gr_jax.training.negatives import Negatives as Negatives

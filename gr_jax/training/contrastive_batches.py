@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import grain
 import jax
@@ -15,24 +15,15 @@ import numpy as np
 from jaxtyping import Int, Int32, Int64
 
 from gr_jax.errors import InputError
-from gr_jax.training.negatives import Negatives, check_documents, first_relevant
+from gr_jax.training.drawing import NegativeSource, draw_negatives, scramble
+from gr_jax.training.negatives import check_documents, first_relevant
 from gr_jax.training.order import make_order
+from gr_jax.training.padding import lengths_of_texts, pad_texts
 from gr_jax.training.token_store import Ragged, TokenStore
 
 _READ_AHEAD = 256  # places of which the rows are looked up at once
 _PATIENCE = 4  # batches of queries with the same answers that may wait
 _HASHED = 1 << 22  # tokens that are hashed at once
-
-
-class NegativeSource(Protocol):
-    """Which table of negatives is drawn from at which step: `Negatives` or `RefreshedNegatives`."""
-
-    @property
-    def width(self) -> int: ...
-    @property
-    def settings(self) -> Any: ...
-    def __len__(self) -> int: ...
-    def at(self, step: int) -> Negatives: ...
 
 
 class ContrastiveBatches(grain.IterDataset):
@@ -109,8 +100,8 @@ class ContrastiveBatches(grain.IterDataset):
         self.document_tokens = document_tokens
         self.document_positions = not document_tokens if document_positions is None else document_positions
         self.lengths = {
-            "query": _checked_lengths("query", query_lengths, queries.inputs),
-            "document": _checked_lengths("document", document_lengths, documents.inputs),
+            "query": lengths_of_texts("query", query_lengths, queries.inputs),
+            "document": lengths_of_texts("document", document_lengths, documents.inputs),
         }
         self.positive = first_relevant(queries.targets)
         check_documents(queries.targets, len(documents))
@@ -164,16 +155,24 @@ class ContrastiveBatches(grain.IterDataset):
         real = row >= 0
         row = np.maximum(row, 0)  # of empty rows; what is read there is overwritten below
         table = None if self.negatives is None else self.negatives.at(step)
-        negatives, columns = self._draw(table, row, np.asarray(places, np.int64))  # [B, n]
+        negatives, columns = draw_negatives(
+            table,
+            row,
+            np.asarray(places, np.int64),
+            self.num_negatives,
+            relevant=self.queries.targets,
+            num_documents=len(self.documents),
+            seed=self.seed,
+        )  # [B, n]
         documents = np.concatenate([self.positive[row, None], negatives], axis=1)  # [B, 1+n]
         documents[~real] = -1
         columns[~real] = -1
         batch = {
-            "query_tokens": self._pad("query", self.queries.inputs, np.where(real, row, -1)[:, None]),
+            "query_tokens": self._pad("query", self.queries, np.where(real, row, -1)[:, None]),
             "document_index": np.where(documents >= 0, self.equal[documents], -1).astype(np.int32),
         }
         if self.document_tokens:
-            batch["document_tokens"] = self._pad("document", self.documents.inputs, documents)
+            batch["document_tokens"] = self._pad("document", self.documents, documents)
         if self.document_positions:
             batch["document_position"] = documents.astype(np.int32)
         if self.others:
@@ -188,17 +187,8 @@ class ContrastiveBatches(grain.IterDataset):
         own["query_tokens"] = own["query_tokens"][:, 0]
         return own
 
-    def _pad(self, side: str, texts: Ragged, numbers: Int[np.ndarray, "B k"]) -> Int32[np.ndarray, "B k length"]:
-        """Tokens of the texts with these numbers; those of other processes only decide the length."""
-        there = np.maximum(numbers, 0)
-        lengths = np.where(numbers >= 0, texts.offsets[there + 1] - texts.offsets[there], 0)
-        length = next(limit for limit in self.lengths[side] if limit >= lengths.max(initial=0))
-        tokens = np.zeros((*numbers.shape, length), np.int32)
-        for i in self.local:
-            for k, number in enumerate(numbers[i].tolist()):
-                if number >= 0:
-                    tokens[i, k, : lengths[i, k]] = texts[number]
-        return tokens
+    def _pad(self, side: str, texts: TokenStore, numbers: Int[np.ndarray, "B k"]) -> Int32[np.ndarray, "B k length"]:
+        return pad_texts(texts.inputs, numbers, self.lengths[side], self.local)
 
     def _relevant(self, row: Int64[np.ndarray, " B"], real: np.ndarray) -> Int32[np.ndarray, "B R"]:
         result = np.full((len(row), self.others), -1, np.int32)
@@ -206,41 +196,6 @@ class ContrastiveBatches(grain.IterDataset):
             others = self.equal[self.queries.targets[int(row[i])][1:]]
             result[i, : len(others)] = others
         return result
-
-    def _draw(
-        self, table: Negatives | None, row: Int64[np.ndarray, " B"], places: Int64[np.ndarray, " B"]
-    ) -> tuple[Int32[np.ndarray, "B n"], Int64[np.ndarray, "B n"]]:
-        """Negatives of each row, and which column of the table they come from, −1 where from none."""
-        count = self.num_negatives
-        documents = np.full((len(row), count), -1, np.int32)
-        columns = np.full((len(row), count), -1, np.int64)
-        if table is not None and count and table.width:
-            pool = np.asarray(table.documents[row])  # [B, width]
-            keys = scramble(places[:, None] * table.width + np.arange(table.width), self.seed)
-            keys[pool < 0] = np.iinfo(np.uint64).max
-            first = np.sort(np.argsort(keys, axis=1, kind="stable")[:, :count], axis=1)
-            picked = np.take_along_axis(pool, first, axis=1)
-            documents[:, : first.shape[1]] = picked
-            columns[:, : first.shape[1]] = np.where(picked >= 0, first, -1)
-        for i in np.flatnonzero((documents < 0).any(axis=1) & (places >= 0)).tolist():
-            self._fill(documents[i], self.queries.targets[int(row[i])], int(places[i]))
-        return documents, columns
-
-    def _fill(self, chosen: Int32[np.ndarray, " n"], relevant: Int32[np.ndarray, " r"], place: int) -> None:
-        """Puts random documents, neither relevant nor chosen already, where there is none."""
-        random = np.random.default_rng([self.seed, place])
-        taken = {*relevant.tolist(), *chosen[chosen >= 0].tolist()}
-        missing = np.flatnonzero(chosen < 0).tolist()
-        if 2 * (len(taken) + len(missing)) > len(self.documents):  # nearly all: draw from what is left
-            left = np.setdiff1d(np.arange(len(self.documents)), list(taken))
-            found = random.permutation(left)[: len(missing)]
-            chosen[missing[: len(found)]] = found
-            return
-        for n in missing:
-            while (document := int(random.integers(len(self.documents)))) in taken:
-                pass
-            chosen[n] = document
-            taken.add(document)
 
 
 class _ContrastiveIterator(grain.DatasetIterator):
@@ -335,25 +290,3 @@ def first_equal(texts: Ragged) -> Int32[np.ndarray, " rows"]:
         start = stop
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     return first[inverse].astype(np.int32)
-
-
-def scramble(numbers: Int64[np.ndarray, " ..."], seed: int) -> np.ndarray:
-    """uint64 that look random, one for each number and seed (the finaliser of splitmix64, Steele et al. 2014)."""
-    mixed = numbers.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-def _checked_lengths(side: str, lengths: int | Sequence[int], texts: Ragged) -> tuple[int, ...]:
-    values = (lengths,) if isinstance(lengths, int) else tuple(lengths)
-    if not values or sorted(set(values)) != list(values) or values[0] < 1:
-        raise InputError(f"{side}_lengths must be one length or ascending ones", "Give 64, or (32, 64).", value=lengths)
-    longest = int(texts.lengths.max(initial=0))
-    if longest > values[-1]:
-        raise InputError(
-            f"{side} {int(texts.lengths.argmax())} has {longest} tokens, and the longest row of a batch {values[-1]}",
-            f"Give {side}_lengths ≥ {longest}, or tokenise with a smaller maximum length.",
-            value=lengths,
-        )
-    return values

@@ -21,6 +21,7 @@ class TableDecoder:
     levels: tuple[tuple[int, int], ...] | None = dataclasses.field(metadata={"static": True}, default=None)
     eos_id: int | None = dataclasses.field(metadata={"static": True}, default=None)
     logits: bool = dataclasses.field(metadata={"static": True}, default=False)
+    start_token: int = dataclasses.field(metadata={"static": True}, default=0)
 
     @classmethod
     def random(cls, seed, vocab, max_len, d=8, scale=2.0, **kwargs):
@@ -67,7 +68,7 @@ class Reference:
 
     def next(self, prefix: tuple) -> dict[int, float]:
         """Log-probability of each allowed token."""
-        fed = (0, *prefix)
+        fed = (self.decoder.start_token, *prefix)
         total = self.query + sum(self.embeddings[token] * self.places[i] for i, token in enumerate(fed))
         logits = self.table @ np.tanh(total)
         allowed = sorted(self.following.get(tuple(prefix), ()))

@@ -61,7 +61,9 @@ def main() -> None:
         steps = training.TrainSettings(steps=150, optimizer=training.adamw(3e-3))
         trained = training.train(training.Task(model, batches), steps, model_dir=folder / "training")
 
-        retriever = GenerativeRetriever(module, trained.params, vocabulary, ids, beams=8, max_query_length=16)
+        retriever = GenerativeRetriever.over_docids(
+            module, trained.params, vocabulary, ids, beams=8, max_query_length=16
+        )
         index.save(folder / "index", retriever, columns)
         searcher = gr_jax.load(folder / "index")
         found = [searcher.search(document.title, k=1)[0].doc_id for document in documents]

@@ -29,7 +29,9 @@ class SmallSystem:
         )
 
     def retriever(self, params, **options) -> GenerativeRetriever:
-        return GenerativeRetriever(self.module, params, self.vocabulary, self.ids, max_query_length=32, **options)
+        return GenerativeRetriever.over_docids(
+            self.module, params, self.vocabulary, self.ids, max_query_length=32, **options
+        )
 
 
 def build(folder: pathlib.Path, *, layers: int = 1) -> SmallSystem:

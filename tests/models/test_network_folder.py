@@ -62,6 +62,41 @@ def test_a_network_comes_back(tmp_path, name):
     )
 
 
+def test_a_network_of_any_registered_kind(tmp_path, monkeypatch):
+    module, params = MODULES["apart"], parameters(MODULES["apart"])
+    made = models.GenerativeDecoder(module, params, ((2, 4), (6, 4)), 1)
+    made.save(tmp_path)
+    found = network_folder.load_model(tmp_path)
+    assert (found.levels, found.eos_id, found.start_token) == (made.levels, 1, 0)
+    assert (found.input_vocab_size, found.output_vocab_size) == (40, 24)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(made), strict=True):
+        np.testing.assert_array_equal(one, other)
+    config = json.loads((tmp_path / network_folder.CONFIG_FILE).read_text())
+    (tmp_path / network_folder.CONFIG_FILE).write_text(json.dumps({**config, "kind": "os.system"}))
+    with pytest.raises(InputError, match="'os.system'.*known are .*encoder_decoder"):
+        network_folder.load_model(tmp_path)
+    with pytest.raises(InputError, match="'os.system' where 'encoder_decoder' is wanted"):
+        network_folder.load_network(tmp_path)
+
+
+def test_a_start_token_of_its_own(tmp_path):
+    """It takes the place of the 0 that rows and segments begin with, and comes back from a folder."""
+    plain, params = MODULES["apart"], parameters(MODULES["apart"])
+    module = plain.clone(start_token=23)
+    network_folder.save_network(tmp_path, module, params)
+    assert network_folder.load_network(tmp_path)[0].start_token == 23
+    read, inputs = np.array([[3, 5, 1]], np.int32), np.array([[0, 7, 0, 0, 9]], np.int32)
+    by_hand = plain.apply({"params": params}, read, np.array([[23, 7, 0, 0, 9]], np.int32))
+    np.testing.assert_array_equal(module.apply({"params": params}, read, inputs), by_hand)
+    segments = {
+        "encoder_segment_ids": np.array([[1, 1, 2]], np.int32), "decoder_segment_ids": np.array([[1, 1, 1, 2, 2]])
+    }  # fmt: skip
+    by_hand = plain.apply({"params": params}, read, np.array([[23, 7, 0, 23, 9]], np.int32), **segments)
+    np.testing.assert_array_equal(module.apply({"params": params}, read, inputs, **segments), by_hand)
+    with pytest.raises(InputError, match="start token"):
+        plain.clone(start_token=24).apply({"params": params}, read, inputs)
+
+
 def test_a_network_from_before_there_was_a_choice_pools_by_the_mean(tmp_path):
     network_folder.save_network(tmp_path, MODULES["apart"], parameters(MODULES["apart"]))
     file = tmp_path / network_folder.CONFIG_FILE

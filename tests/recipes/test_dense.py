@@ -10,6 +10,8 @@ import gin
 import jax
 import numpy as np
 import pytest
+from gr_jax.recipes import dense_index, learning, mining, pair_training
+from gr_jax.recipes.stages import Stage
 
 import gr_jax
 from gr_jax import corpus, evaluation, recipes, storage
@@ -17,8 +19,6 @@ from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.recipes import dense_index, learning, mining, pair_training
-from gr_jax.recipes.stages import Stage
 from gr_jax.retrievers import BM25, DenseEncoder, DenseRetriever, HybridRetriever
 from gr_jax.training.token_store import Ragged
 from tests import small_data

@@ -5,14 +5,14 @@ import json
 import gin
 import numpy as np
 import pytest
+from gr_jax.recipes import documents, examples
+from gr_jax.recipes.stages import Runner, Stage
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
 from gr_jax import recipes, storage
 from gr_jax.errors import InputError
 from gr_jax.models.lsa import latent_semantic_vectors
-from gr_jax.recipes import documents, examples
-from gr_jax.recipes.stages import Runner, Stage
 from tests.models import random_folders
 
 VECTORS = recipes.Vectors(encoder="lsa")

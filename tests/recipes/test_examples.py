@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from gr_jax.recipes import documents, examples
+from gr_jax.recipes.settings import Vectors
 
 from gr_jax import docids as docids_lib
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
 from gr_jax.docids.pseudo_queries import pseudo_queries
 from gr_jax.models.lsa import latent_semantic_vectors
-from gr_jax.recipes import documents, examples
-from gr_jax.recipes.settings import Vectors
 
 CORPUS = Corpus.from_documents(
     [

@@ -5,10 +5,10 @@ import os
 
 import numpy as np
 import pytest
+from gr_jax.recipes import learning
 
 from gr_jax import corpus, evaluation, recipes, storage
 from gr_jax.models import network_folder
-from gr_jax.recipes import learning
 from gr_jax.retrievers import Ranking
 from tests.recipes.conftest import settings, training
 

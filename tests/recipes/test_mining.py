@@ -4,12 +4,12 @@ import gzip
 
 import numpy as np
 import pytest
+from gr_jax.recipes import encoders, mining
 
 from gr_jax import recipes
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
 from gr_jax.models import BertConfig
-from gr_jax.recipes import encoders, mining
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.token_store import TokenStore
 from tests.models import random_folders

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from flax import traverse_util
+from gr_jax.recipes import networks
 
 from gr_jax.docids import hierarchical_kmeans, residual_quantization
 from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
-from gr_jax.recipes import networks
 from tests.models import random_folders
 from tests.recipes.conftest import network
 

@@ -5,10 +5,10 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from gr_jax.recipes import clusters, document_encoder, documents, networks
 
 from gr_jax import recipes, text
 from gr_jax.models import network_folder
-from gr_jax.recipes import clusters, document_encoder, documents, networks
 from tests.recipes.conftest import COUNT, network
 
 QUERIES = ["where is the red cat", "who saw a grey goat", "a bee"]

@@ -7,11 +7,11 @@ import gin
 import ir_measures
 import numpy as np
 import pytest
+from gr_jax.recipes import results
 
 from gr_jax import corpus, evaluation, recipes, storage
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
-from gr_jax.recipes import results
 from tests.recipes.conftest import COUNT, network
 
 

@@ -6,9 +6,9 @@ import importlib.metadata
 import pathlib
 
 import pytest
+from gr_jax.recipes import BeirFolder, PythonDocs
 
 from gr_jax.errors import InputError
-from gr_jax.recipes import BeirFolder, PythonDocs
 from tests import small_data
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from gr_jax import models
 
 
-def random_parameters(module: models.EncoderDecoder, seed: int):
+def random_parameters(module: models.EncoderDecoder | models.DecoderOnly, seed: int):
     """Larger than at initialisation, so that scores differ clearly."""
     tokens = np.ones((1, 4), np.int32)
     shapes = jax.eval_shape(module.init, jax.random.key(0), tokens, tokens)["params"]  # nothing to compile

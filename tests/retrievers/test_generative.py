@@ -65,7 +65,7 @@ def retriever(docids: Docids, *, seed: int = 1, query_residual: bool = False, **
     """With as many beams as there are docids and documents."""
     module, params = network(docids, seed=seed, query_residual=query_residual)
     settings = {"beams": _enough(docids), "max_query_length": 32, "batch_size": len(QUERIES), **settings}
-    return GenerativeRetriever(module, params, VOCABULARY, docids, **settings)
+    return GenerativeRetriever.over_docids(module, params, VOCABULARY, docids, **settings)
 
 
 def _enough(docids: Docids) -> int:
@@ -85,7 +85,7 @@ def docid_scores(made: GenerativeRetriever, queries: list[str]) -> np.ndarray:
         inputs[row, 1 : len(tokens)] = tokens[:-1]
     read, _ = text.encode_texts(VOCABULARY, queries, made.max_query_length)
     logits = _logits(
-        made.module, made.params, np.repeat(read, len(written), axis=0), np.tile(inputs, (len(queries), 1))
+        made.model.module, made.model.params, np.repeat(read, len(written), axis=0), np.tile(inputs, (len(queries), 1))
     )
     logits = np.asarray(logits, np.float64).reshape(len(queries), len(written), *logits.shape[1:])
     scores = np.zeros((len(queries), len(written)))
@@ -100,7 +100,7 @@ def docid_scores(made: GenerativeRetriever, queries: list[str]) -> np.ndarray:
 def _normalised_over(made: GenerativeRetriever, written, tokens, step) -> list[int]:
     """The tokens whose probabilities sum to one at a step."""
     if made.normalize == "vocabulary":
-        return list(range(made.module.vocab_size))
+        return list(range(made.model.module.vocab_size))
     if made.normalize == "level":
         levels, eos = made.docids.levels, made.docids.eos_id
         block = [] if step >= len(levels) else list(range(levels[step][0], sum(levels[step])))
@@ -161,7 +161,7 @@ def test_it_ranks_as_scoring_every_docid_does(docids, normalize, query_residual)
 def test_loss_and_answer_agree_on_a_docids_score():
     """What training lowers is minus what retrieval ranks by."""
     made = retriever(tree(), normalize="level", query_residual=True)
-    model = models.EncoderDecoderModel(module=made.module, normalize="level", levels=made.docids.levels)
+    model = models.EncoderDecoderModel(module=made.model.module, normalize="level", levels=made.docids.levels)
     ranking = made.retrieve(QUERIES, 14)
     read, _ = text.encode_texts(VOCABULARY, QUERIES[:1], 32)
     rows = [int(made.docids.rows_of(int(document))[0]) for document in ranking.doc_index[0]]
@@ -172,7 +172,7 @@ def test_loss_and_answer_agree_on_a_docids_score():
         "decoder_target_tokens": targets,
         "decoder_loss_weights": (targets != 0).astype(np.float32),
     }
-    np.testing.assert_allclose(jax.jit(model.score_batch)(made.params, batch), ranking.score[0], atol=1e-4)
+    np.testing.assert_allclose(jax.jit(model.score_batch)(made.model.params, batch), ranking.score[0], atol=1e-4)
 
 
 def test_a_document_of_several_docids_stands_once_with_the_best_of_their_scores():
@@ -290,7 +290,7 @@ def test_the_transform_is_applied_to_queries():
 def test_with_other_parameters():
     one, other = retriever(sentences(), seed=1), retriever(sentences(), seed=2)
     before = one.retrieve(QUERIES, 6)
-    swapped = one.with_parameters(other.params).retrieve(QUERIES, 6)
+    swapped = one.with_parameters(other.model.params).retrieve(QUERIES, 6)
     expected = other.retrieve(QUERIES, 6)
     np.testing.assert_array_equal(swapped.doc_index, expected.doc_index)
     np.testing.assert_allclose(swapped.score, expected.score, atol=1e-5)
@@ -326,14 +326,14 @@ def test_parts_of_other_models_are_refused():
     module, params = network(tree())
     larger = hierarchical_kmeans(_vectors(200), branching=10, leaf_capacity=10)
     with pytest.raises(InputError, match=f"the docids need {larger.vocab_size}"):
-        GenerativeRetriever(module, params, VOCABULARY, larger)
+        GenerativeRetriever.over_docids(module, params, VOCABULARY, larger)
     with pytest.raises(InputError, match="300 tokens, the encoder reads"):
-        GenerativeRetriever(module, params, WideVocabulary(), tree())
+        GenerativeRetriever.over_docids(module, params, WideVocabulary(), tree())
     with pytest.raises(InputError, match="beam"):
-        GenerativeRetriever(module, params, VOCABULARY, tree(), beams=0)
+        GenerativeRetriever.over_docids(module, params, VOCABULARY, tree(), beams=0)
     for docids, normalize in ((tree(), "none"), (naive_numeric(14), "level")):
         with pytest.raises(InputError, match=f"'{normalize}'"):
-            GenerativeRetriever(*network(docids), VOCABULARY, docids, normalize=normalize)
+            GenerativeRetriever.over_docids(*network(docids), VOCABULARY, docids, normalize=normalize)
 
 
 def test_saved_and_loaded_it_answers_the_same(tmp_path):

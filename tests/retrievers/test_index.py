@@ -7,7 +7,8 @@ import gr_jax
 from gr_jax import storage
 from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
-from gr_jax.retrievers import BM25, index
+from gr_jax.registry import Registry
+from gr_jax.retrievers import BM25, Ranking, index
 
 CORPUS = Corpus.from_documents(
     [Document("d0", "Cats", "They sleep."), Document("d1", "Dogs", "They run."), Document("d2", "Owls", "They see.")]
@@ -48,6 +49,28 @@ def test_a_retriever_that_this_version_does_not_have(tmp_path):
     index.save(tmp_path / "index", Retriever(), CORPUS)
     with pytest.raises(InputError, match="'telepathy'"):
         index.load(tmp_path / "index")
+
+
+def test_a_kind_is_registered_by_a_call_and_no_manifest_imports_anything(tmp_path, monkeypatch):
+    class Telepath:
+        num_documents = 3
+
+        def retrieve(self, queries, k, *, allowed=None, explain=False):
+            index_of = np.zeros((len(queries), k), np.int32)
+            return Ranking(index_of, index_of.astype(np.float32))
+
+    monkeypatch.setattr(index, "RETRIEVERS", Registry("retriever"))
+    index.save(tmp_path / "index", Retriever(), CORPUS)
+    with pytest.raises(InputError, match="no such retriever.*known are none"):
+        index.load(tmp_path / "index")
+    seen = []
+    index.register("telepathy", lambda folder, corpus, *, verify: seen.append(corpus) or Telepath(), reads_corpus=True)
+    assert index.load(tmp_path / "index").search("dogs", k=1)[0].doc_id == "d0"
+    assert [corpus.fingerprint for corpus in seen] == [CORPUS.fingerprint]
+    with pytest.raises(InputError, match="one name"):
+        index.register("telepathy", lambda folder, *, verify: Telepath())
+    with pytest.raises(InputError, match="known are telepathy"):
+        index.RETRIEVERS.find("bm25")
 
 
 def test_loading_maps_the_documents(tmp_path):

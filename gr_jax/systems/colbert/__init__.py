@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import gin
 
+from gr_jax.retrievers import index as indexes
 from gr_jax.stages import contrastive, pair_training
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.contrastive import ContrastiveTraining
@@ -22,6 +23,9 @@ from gr_jax.systems.base import System
 from gr_jax.systems.colbert import training as learning
 from gr_jax.systems.colbert.index import index, token_vectors
 from gr_jax.systems.colbert.interaction import Interaction as Interaction
+from gr_jax.systems.colbert.retriever import KIND, LateInteractionRetriever
+
+indexes.register(KIND, LateInteractionRetriever.load, reads_corpus=True)
 
 
 @gin.register(module="gr_jax")

@@ -250,6 +250,8 @@ class QueryDecoder:
       words: the token that each of its own words is.
     """
 
+    start_token = 0  # as its training shifts targets
+
     def __init__(self, module: QueryGenerator, params: Any, words: Int32[np.ndarray, " words"]):
         self.module, self.params, self.words = module, params, jnp.asarray(words)
 

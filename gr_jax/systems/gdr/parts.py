@@ -22,7 +22,7 @@ def check_parts(
     normalize: str,
 ) -> None:
     """Raises InputError for parts that were not made for each other."""
-    check_network(module, vocabulary, cids, normalize)
+    check_network(module, vocabulary, cids, normalize, cids.levels)
     if searcher.num_clusters != len(cids):
         raise InputError(
             f"{len(cids)} identifiers for {searcher.num_clusters} clusters",

@@ -13,9 +13,10 @@ from gr_jax.corpus.passages import sentence_passages
 from gr_jax.dense import ClusteredSearch, base
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
-from gr_jax.retrievers import GDRRetriever, index
+from gr_jax.retrievers import index
+from gr_jax.systems.gdr.retriever import GDRRetriever
 from launch.docids import find_docids
-from tests.retrievers.small_gdr import (
+from tests.systems.gdr.small_gdr import (
     DOCUMENTS,
     QUERIES,
     VOCABULARY,

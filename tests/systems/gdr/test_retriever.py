@@ -9,9 +9,11 @@ from gr_jax.corpus import Queries
 from gr_jax.dense import ClusteredSearch, clustered
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError, InputWarning
-from gr_jax.retrievers import GDRRetriever, gdr_choice, index
-from gr_jax.retrievers.vectors_alone import VectorsAlone
-from tests.retrievers.small_gdr import (
+from gr_jax.retrievers import index
+from gr_jax.systems.gdr import choice as gdr_choice
+from gr_jax.systems.gdr.retriever import GDRRetriever
+from gr_jax.systems.gdr.vectors_alone import VectorsAlone
+from tests.systems.gdr.small_gdr import (
     DOCUMENTS,
     QUERIES,
     VOCABULARY,

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
-from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, GDRModel, T5Config
-from gr_jax.training import GDRBatches, Task, TrainSettings, adamw, train
+from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, T5Config
+from gr_jax.systems.gdr.batches import GDRBatches
+from gr_jax.systems.gdr.model import GDRModel
+from gr_jax.training import Task, TrainSettings, adamw, train
 from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.negatives import cluster_negatives, mix, random_negatives
 from gr_jax.training.packing import count_examples

@@ -7,7 +7,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from gr_jax.errors import InputError
-from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, GDRModel, T5Config, TextEncoder
+from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, T5Config, TextEncoder
+from gr_jax.systems.gdr.model import GDRModel
 from gr_jax.training import make_mesh
 from gr_jax.training.partitioning import LOGICAL_AXIS_RULES, batch_sharding, on_mesh
 

@@ -2,24 +2,25 @@
 
 import math
 
-import gin
 import numpy as np
 import pytest
 
 from gr_jax import clustering, docids, storage
 from gr_jax.errors import InputError
-from gr_jax.recipes import Clusters, documents
-from gr_jax.recipes.clusters import (
+from gr_jax.stages.clusters import (
     ALGORITHMS,
-    clusters_stage,
+    Clusters,
+    clusters_of,
     level_widths,
     load_clusters,
     make_clusters,
     number_of_clusters,
     sizes,
 )
-from gr_jax.recipes.nci import numbered_stage
-from gr_jax.recipes.stages import Runner, Stage
+from gr_jax.stages.docids import load_docids
+from gr_jax.stages.graph import stage
+from gr_jax.stages.runner import Runner
+from gr_jax.systems.nci import numbered
 
 VECTORS = np.random.default_rng(0).normal(size=(90, 6)).astype(np.float32)
 
@@ -123,15 +124,26 @@ def test_copies_share_a_cluster_and_make_no_name_longer(algorithm, distance):
     assert len(cids) == 90 and cids.levels == ((2, 90),)
 
 
+@stage()
+def given(place, *, vectors, owner):
+    """Vectors as a stage gives them."""
+    np.save(place.folder / "owner.npy", np.array(owner, np.int32))
+    np.save(place.folder / "vectors.npy", np.array(vectors, np.float32))
+
+
+def runner_in(folder) -> Runner:
+    return Runner(folder / "run", say=lambda line: None)
+
+
 @pytest.mark.parametrize("distance", [0.0, 1e-6])
 def test_copies_have_docids_of_their_own_in_the_cluster_that_they_share(tmp_path, distance):
-    def make(place):
-        np.save(place.folder / "owner.npy", np.arange(93, dtype=np.int32))
-        np.save(place.folder / "vectors.npy", with_copies(distance))
-
-    made = Stage("vectors", {}, (), make)
-    stages = [made, numbered_stage(made, Clusters())]
-    ids = documents.load_docids(Runner(tmp_path / "run", say=lambda line: None).run(stages)["docids"])
+    made = given(vectors=with_copies(distance).tolist(), owner=range(93))
+    settings, runner = Clusters(), runner_in(tmp_path)
+    stage_of_docids = numbered(
+        made, branching=settings.widths, budget=settings.budget, seed=settings.seed, tokens=settings.tokens
+    )
+    runner.run([made, stage_of_docids])
+    ids = load_docids(runner.folder(stage_of_docids))
     path = {document: ids.sequence(row) for row in range(93) for document in ids.documents_of(row).tolist()}
     assert len(path) == 93 and {len(docid) for docid in path.values()} == {2}
     assert len({docid[0] for docid in path.values()}) == 90
@@ -151,25 +163,19 @@ def test_how_many_clusters():
 
 
 def test_the_key_holds_what_the_algorithm_reads():
-    def key(**settings):
-        return clusters_stage(Stage("embeddings", {}, (), lambda place: None), Clusters(**settings)).key
+    vectors = given(vectors=(), owner=())
 
-    assert key() == key(sample=5000) == key(margin=0.5)
+    def key(**settings):
+        return clusters_of(vectors, Clusters(**settings)).key
+
+    assert key() == key(sample=5000) == key(margin=0.5) == key(branching=Clusters().widths)
     assert (
         len({key(), key(budget=900), key(algorithm="kmeans"), key(most_docids=2), key(most_docids=2, margin=0.2)}) == 5
     )
     assert key(algorithm="agglomerative") != key(algorithm="agglomerative", sample=5000)
-    for algorithm in ALGORITHMS:  # flat clusters are named by balanced k-means
-        before = key(algorithm=algorithm)
-        with gin.unlock_config():
-            gin.bind_parameter("balanced_kmeans.slack", 1.0)
-        assert (key(algorithm=algorithm) != before) == (algorithm != "hierarchical")
-        gin.clear_config()
-    before = key()  # whose large nodes are split by k-means
-    with gin.unlock_config():
-        gin.bind_parameter("kmeans.max_points", 1000)
-    assert key() != before
-    gin.clear_config()
+    assert len({key(), key(branching=30), key(branching=[2, 400]), key(tokens="position"), key(seed=1)}) == 5
+    other = given(vectors=[[1.0]], owner=[0])
+    assert clusters_of(other, Clusters()).key != key()
 
 
 @pytest.mark.parametrize(
@@ -181,18 +187,13 @@ def test_settings_that_make_no_clusters(settings):
 
 
 def test_the_stage(tmp_path):
-    owner = np.arange(90, dtype=np.int32)
-
-    def make(place):
-        np.save(place.folder / "owner.npy", owner)
-        np.save(place.folder / "vectors.npy", VECTORS)
-
-    made = Stage("vectors", {}, (), make)
-    stage = clusters_stage(made, Clusters(budget=12))
-    runner = Runner(tmp_path / "run", say=lambda line: None)
-    cids = load_clusters(runner.run([made, stage])["clusters"])
+    made = given(vectors=VECTORS.tolist(), owner=range(90))
+    clustered = clusters_of(made, Clusters(budget=12))
+    runner = runner_in(tmp_path)
+    runner.run([made, clustered])
+    cids = load_clusters(runner.folder(clustered))
     assert partition(cids) == partition(make_clusters(VECTORS, Clusters(budget=12)))
-    meta = storage.read_folder(runner.folder(stage), "clusters").meta
+    meta = storage.read_folder(runner.folder(clustered), "clusters").meta
     assert meta["clusters"] == 12 and meta["documents"] == 90 and meta["clusters_per_document"] == 1
     counts = np.diff(cids.offsets)
     assert meta["sizes"]["0"] == counts.min() and meta["sizes"]["0.5"] == np.median(counts)
@@ -200,12 +201,9 @@ def test_the_stage(tmp_path):
 
 
 def test_passages_are_refused(tmp_path):
-    def make(place):
-        np.save(place.folder / "owner.npy", np.array([0, 0, 1], np.int32))
-
-    made = Stage("embeddings", {}, (), make)
+    made = given(vectors=(), owner=[0, 0, 1])
     with pytest.raises(InputError, match="several vectors"):
-        Runner(tmp_path / "run", say=lambda line: None).run([made, clusters_stage(made, Clusters())])
+        runner_in(tmp_path).run([made, clusters_of(made, Clusters())])
 
 
 @pytest.mark.parametrize(

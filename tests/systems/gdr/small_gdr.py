@@ -13,7 +13,8 @@ from gr_jax.corpus import Corpus, Document
 from gr_jax.dense import ClusteredSearch
 from gr_jax.docids import Docids, memberships
 from gr_jax.models import BiEncoderConfig
-from gr_jax.retrievers import DenseEncoder, GDRRetriever
+from gr_jax.retrievers import DenseEncoder
+from gr_jax.systems.gdr.retriever import GDRRetriever
 from tests.retrievers.random_network import random_parameters
 from tests.retrievers.test_generative import docid_scores
 

@@ -8,17 +8,24 @@ import pytest
 import tokenizers
 
 import gr_jax
-from gr_jax import recipes
+from gr_jax.stages.clusters import Clusters
+from gr_jax.stages.encoders import Encoders
+from gr_jax.stages.negatives import Mining
+from gr_jax.stages.networks import Network
+from gr_jax.stages.pseudo_queries import PseudoQueries
+from gr_jax.stages.write_docids import Training
+from gr_jax.systems.gdr import GDR, ClusterSearch, Matching
+from gr_jax.systems.nci import NCI
 from gr_jax.text import HuggingFaceVocabulary
 from gr_jax.training.token_store import TokenStore
 from tests import small_data
 from tests.models import random_folders
-from tests.recipes.test_gdr import training
+from tests.systems.gdr.small_run import COUNT, training
 
 
 def write_tokenizer(folder: pathlib.Path, special: list[str]) -> None:
     """A token for every word of the small corpus."""
-    text = " ".join(f"{document['title']} {document['text']}" for document in small_data.documents(24))
+    text = " ".join(f"{document['title']} {document['text']}" for document in small_data.documents(COUNT))
     words = [*special, *sorted(set(re.findall(r"\w+", text)))]
     ids = {word: number for number, word in enumerate(words)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=special[-1]))
@@ -26,38 +33,35 @@ def write_tokenizer(folder: pathlib.Path, special: list[str]) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-@pytest.mark.parametrize("recipe", ["gdr", "nci"])
-def test_t5_reads_queries_and_bert_documents(beir, tmp_path, recipe):
+@pytest.mark.parametrize("system", [GDR, NCI])
+def test_t5_reads_queries_and_bert_documents(beir, tmp_path, system):
     """As published: two pretrained encoders, a vocabulary for each, the first token's state, NCI's decoder head."""
     random_folders.write_t5(tmp_path / "t5", "t5_1_1")
     random_folders.write_bert(tmp_path / "bert")
     write_tokenizer(tmp_path / "t5", ["<pad>", "</s>", "<unk>"])
     write_tokenizer(tmp_path / "bert", ["[PAD]", "[CLS]", "[SEP]", "extra", "[UNK]"])
     told = {
-        "encoders": recipes.Encoders(
-            encoder=str(tmp_path / "bert"), pooling="cls", query_length=24, document_length=32
-        ),
-        "network": recipes.Network(
+        "encoders": Encoders(encoder=str(tmp_path / "bert"), pooling="cls", query_length=24, document_length=32),
+        "network": Network(
             encoder=str(tmp_path / "t5"), width=32, heads=2, mlp_width=16, decoder_layers=1, pawa_layers=1
         ),
-        "pseudo_queries": recipes.PseudoQueries(kinds={"title": 1}),
-        "clusters": recipes.Clusters(budget=6, branching=3, tokens="position"),
-        "encoder_training": training(steps=0),
-        "say": lambda line: None,
+        "pseudo_queries": PseudoQueries(kinds={"title": 1}),
+        "clusters": Clusters(budget=6, branching=3, tokens="position"),
+        "encoder_training": None,
     }
-    if recipe == "gdr":
-        told |= {"training": training(steps=2), "mined": recipes.Mining(shares={"cluster": 1.0}, kept=4)}
-        told["matching"] = recipes.Matching(start="pretrained", similarity="tanh")
-        told["search"] = recipes.ClusterSearch(beams=6, length_penalty=0.8, most_share=1.0)
+    if system is GDR:
+        told |= {"training": training(steps=2), "mining": Mining(shares={"cluster": 1.0}, kept=4)}
+        told["matching"] = Matching(start="pretrained", similarity="tanh")
+        told["search"] = ClusterSearch(beams=6, length_penalty=0.8, most_share=1.0)
     else:
         told |= {
-            "training": recipes.Training(steps=2, warmup_steps=0, batch_size=8, dev_queries=0),
+            "training": Training(steps=2, warmup_steps=0, batch_size=8, dev_queries=None),
             "start": "pretrained",
         }
-    searcher = getattr(recipes, recipe)(beir, tmp_path / "run", until="index", **told)
+    searcher = system(**told).run(beir, tmp_path / "run", until="index", say=lambda line: None)
     words = searcher.retriever.vocabulary
     assert words.fingerprint == HuggingFaceVocabulary(tmp_path / "t5" / "tokenizer.json").fingerprint
-    if recipe == "gdr":
+    if system is GDR:
         its = searcher.retriever.document_encoder.vocabulary
         assert its.fingerprint == HuggingFaceVocabulary(tmp_path / "bert" / "tokenizer.json").fingerprint
         (pairs,) = (tmp_path / "shared").glob("pairs-*")

@@ -1,0 +1,90 @@
+"""A decoder's vocabulary in which a token has an id for each sense that it has in the corpus (CGR, Lee et al. 2022,
+arXiv 2210.02068, section 3.1: contextualized token embeddings)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from gr_jax.clustering import kmeans
+from gr_jax.docids.docids import Docids
+from gr_jax.errors import InputError
+
+UNUSED = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class ContextualTokens:
+    """Decoder ids for the tokens of docids, numbered from 0 in the order of the tokens that they write; then EOS, where
+    the docids end in it, and the start token.
+
+    Attributes:
+      text_of: int32[vocab]; the docid token that each id writes, −1 for the start token (see `TokenTextTrie`).
+      table: float32[vocab, d]; the vector of each id: a cluster's centroid. Zero for EOS and the start token.
+      targets: int32[entries, max_len]; for every entry of `Docids.documents` the ids of its own docid, each that of the
+        cluster which its state fell into; EOS last, where there is one, and −1 behind it.
+    """
+
+    text_of: Int[np.ndarray, " vocab"]
+    table: Float[np.ndarray, "vocab d"]
+    targets: Int[np.ndarray, "entries max_len"]
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids, the start token included."""
+        return len(self.text_of)
+
+    @property
+    def start_token(self) -> int:
+        """The last id."""
+        return len(self.text_of) - 1
+
+
+def contextual_tokens(
+    docids: Docids, states: Float[np.ndarray, "entries max_len d"], *, clusters: int = 5, seed: int = 0
+) -> ContextualTokens:
+    """Groups the states of docids' tokens by token, and clusters each group.
+
+    Args:
+      docids: of text tokens, such as titles.
+      states: what an encoder made of each token where it stands in its document; row i is for `docids.documents[i]`,
+        whatever lies behind its docid's length.
+      clusters: ids of a token at most (the paper's k = 5). A token with fewer states has one for each, as they are.
+      seed: of the clustering.
+
+    Raises:
+      InputError: states of another shape than the docids; fewer than one cluster.
+    """
+    row = np.repeat(np.arange(len(docids)), np.diff(docids.offsets))
+    if states.ndim != 3 or states.shape[:2] != (len(row), docids.tokens.shape[1]):
+        raise InputError(
+            f"states of shape {states.shape} for {len(row)} docids of up to {docids.tokens.shape[1]} tokens",
+            "Give a vector for each token of each document's docid.",
+        )
+    if clusters < 1:
+        raise InputError("a token needs at least one id", "Give clusters ≥ 1.", value=clusters)
+    inside = np.arange(docids.tokens.shape[1]) < docids.lengths[row][:, None]  # --> [entries, max_len]
+    tokens, vectors = docids.tokens[row][inside], states[inside].astype(np.float32)
+    ids = np.zeros(len(tokens), np.int32)
+    text_of: list[int] = []
+    table = []
+    for token in np.unique(tokens).tolist():
+        own = np.flatnonzero(tokens == token)
+        if len(own) <= clusters:
+            centroids, nearest = vectors[own], np.arange(len(own))
+        else:
+            found = kmeans(vectors[own], clusters, seed=(seed, token))
+            used, nearest = np.unique(found.assignments, return_inverse=True)  # equal states leave clusters empty
+            centroids = found.centroids[used]
+        ids[own] = len(text_of) + nearest
+        text_of += [token] * len(centroids)
+        table.append(centroids)
+    specials = ([] if docids.eos_id is None else [docids.eos_id]) + [UNUSED]
+    table.append(np.zeros((len(specials), states.shape[2]), np.float32))
+    targets = np.full((len(row), docids.max_steps), UNUSED, np.int32)
+    targets[:, : inside.shape[1]][inside] = ids
+    if docids.eos_id is not None:
+        targets[np.arange(len(row)), docids.lengths[row]] = len(text_of)
+    return ContextualTokens(np.asarray([*text_of, *specials], np.int32), np.concatenate(table), targets)
