@@ -255,12 +255,11 @@ def _artefacts(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
 
 def _kept_by_hooks(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
     """Arrays of the checkpoints that are left, where training has hooks: its tables are in there."""
-    load = getattr(checkpoint_files, "load_hooks", None)
-    for checkpoints, steps in _checkpoints(folder) if load else ():
+    for checkpoints, steps in _checkpoints(folder):
         for step in steps:
             path = checkpoint_files.path_of(checkpoints, step)
             try:
-                found = load(path)[1]
+                found = checkpoint_files.load_hooks(path)[1]
             except InputError:  # of the code before there were hooks
                 continue
             for name, array in found.items():
