@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import sys
+from typing import TYPE_CHECKING
 
 from benchmarks import harness
 from gr_jax.corpus import Dataset, read_beir
 from gr_jax.evaluation import evaluate
-from gr_jax.retrievers import BM25, retrieve_run
+
+if TYPE_CHECKING:
+    from gr_jax.retrievers import BM25
 
 MEASURES = ("Success@1", "Success@10", "R@100", "RR@10")
 TOLERANCE = 0.01
@@ -45,10 +48,14 @@ def _fingerprint(name: str, subset: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _index(name: str, subset: str, settings: tuple[tuple[str, object], ...]) -> BM25:
+    from gr_jax.retrievers import BM25
+
     return BM25(_dataset(name, subset).corpus, progress=True, **dict(settings))  # type: ignore[arg-type]
 
 
 def _measure(name: str, subset: str, split: str, settings: dict) -> dict[str, float]:
+    from gr_jax.retrievers import retrieve_run
+
     data = _dataset(name, subset)
     index = _index(name, subset, tuple(settings.items()))
     run = retrieve_run(index, data.split_queries(split), data.corpus, k=100, progress=True)

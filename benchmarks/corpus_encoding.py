@@ -23,7 +23,6 @@ import numpy as np
 
 from benchmarks import harness
 from gr_jax.corpus import Corpus, read_beir
-from gr_jax.models import encode_corpus, load_embeddings
 
 DATA, SUBSET = "wiki_intro_179k", "100k"
 ENCODER, MAX_LENGTH, SHARD_SIZE, BATCH_SIZE = "minilm", 32, 4096, 64
@@ -52,6 +51,8 @@ class Logged:
 
 def work(folder: str, corpus: str, shard_size: int) -> None:
     """What the process does that is killed."""
+    from gr_jax.models import encode_corpus
+
     texts = Corpus.load(corpus).contents
     with open(pathlib.Path(folder) / "log", "a", encoding="utf-8") as log:
         log.write("start\n")
@@ -75,6 +76,8 @@ def measure(documents: int, shard_size: int) -> Mapping[str, float]:
       peace, the start of the process included; done_twice: documents that were begun more than once;
       done_twice_elsewhere: those among them that did not belong to the last shard before a kill.
     """
+    from gr_jax.models import load_embeddings
+
     with tempfile.TemporaryDirectory() as name:
         peace, war = pathlib.Path(name) / "peace", pathlib.Path(name) / "war"
         peace.mkdir()

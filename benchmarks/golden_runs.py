@@ -206,6 +206,12 @@ def collect(folder: pathlib.Path) -> dict[str, Any]:
         key = json.loads(manifest.read_text(encoding="utf-8")).get("made_from", "") if manifest.exists() else ""
         artefacts.append({"stage": stage, "key": key, "files": files})
     arrays += _kept_by_hooks(folder)
+    for checkpoints, steps in _checkpoints(folder):
+        stage = f"{_KEY.sub('', checkpoints.parent.name)}, step {max(steps)}"
+        state = checkpoints / f"step_{max(steps):08d}" / "state"
+        for name, array in _parameters(state).items():
+            where = state.relative_to(folder).as_posix()
+            arrays.append({"stage": stage, "name": f"checkpoint:{name}", "file": where, **_about(array)})
     return {"artefacts": artefacts, "arrays": arrays, "runs": runs}
 
 
@@ -249,11 +255,14 @@ def _artefacts(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
 
 def _kept_by_hooks(folder: pathlib.Path) -> Iterator[dict[str, Any]]:
     """Arrays of the checkpoints that are left, where training has hooks: its tables are in there."""
-    load = getattr(checkpoint_files, "load_hooks", None)
-    for checkpoints, steps in _checkpoints(folder) if load else ():
+    for checkpoints, steps in _checkpoints(folder):
         for step in steps:
             path = checkpoint_files.path_of(checkpoints, step)
-            for name, array in load(path)[1].items():
+            try:
+                found = checkpoint_files.load_hooks(path)[1]
+            except InputError:  # of the code before there were hooks
+                continue
+            for name, array in found.items():
                 stage = f"{_KEY.sub('', checkpoints.parent.name)}, hooks of {path.name}"
                 yield {"stage": stage, "name": name, "file": path.relative_to(folder).as_posix(), **_about(array)}
 

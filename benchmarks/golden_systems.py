@@ -48,7 +48,7 @@ class System:
         """Of `python -m launch.recipe`; paths are `CORPUS`, `MODEL_DIR` and `OUTPUT`, the folder of all systems."""
         files = self.old if side == "old" else self.new
         if side == "old":
-            bindings = {name: _old_value(name, value) for name, value in self.settings.items()} | self.only_old
+            bindings = {**{name: _old_value(name, value) for name, value in self.settings.items()}, **self.only_old}
         else:
             bindings = {**{self._new_name(name): value for name, value in self.settings.items()}, **self.only_new}
         bindings = {"CORPUS": CORPUS, "MODEL_DIR": MODEL_DIR, **bindings}

@@ -107,7 +107,7 @@ class RecipeRun:
             if other is not None:
                 other.make()
         if self.trained is not None:
-            for stage in ("model", "embeddings", "query_model"):
+            for stage in ("model", "query_model"):
                 copy_stage(self.trained.folder / stage, self.folder / stage)
         launch("recipe", *self.arguments())
 

@@ -52,7 +52,7 @@ class Optimization(Settings):
     steps: int = setting(1000, at_least=1)
     batch_size: int = setting(32, at_least=1)
     optimizer: str = setting("adamw", choices=("adamw", "adafactor"))
-    learning_rate: float = setting(1e-3, above=0)
+    learning_rate: float = setting(1e-3, at_least=0)
     warmup_steps: int = setting(50, at_least=0)
     schedule: str = setting("linear", choices=("constant", "linear", "rsqrt"))
     weight_decay: float = setting(0.0, at_least=0)

@@ -160,8 +160,9 @@ class GDR(System):
         parts = (corpus, reading, encoder, vectors, clusters)
         pooling = self.encoders.pooling
         about: dict[str, Any] = {"network": self.network, "matching": self.matching}
-        model = learning.untrained(*parts, pooling=pooling, **about).named("model")
         first = self.training or self.joint  # both read its examples, where both train
+        seed = 0 if first is None else first.seed
+        model = learning.untrained(*parts, pooling=pooling, seed=seed, **about).named("model")
         if first is not None:
             read = first.of(self.encoders)
             pairs = pairs_of(corpus, made, words, read, first.kept_back, None if reading is words else reading)

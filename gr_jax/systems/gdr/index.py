@@ -72,7 +72,7 @@ def index(
     owner = load_owner(vectors) if most_sentences else None
     retriever = make_retriever(
         module, params, parts, owner, pooling, similarity, search.look,
-        backend=search.backend, most_sentences=most_sentences,
+        most_sentences=most_sentences,
     )  # fmt: skip
     choice = choose_on_dev(retriever, dataset, search)
     storage.write_json(place.folder / "choice.json", choice.as_json())

@@ -132,10 +132,11 @@ def untrained(
     network: Network,
     pooling: str,
     matching: Matching,
+    seed: int,
 ) -> None:
     """The network as it is before any training."""
     parts = _Parts(corpus, query_vocabulary, encoder, vectors, clusters)
-    module, params, _ = first_network(parts, network, pooling, matching, seed=0)
+    module, params, _ = first_network(parts, network, pooling, matching, seed)
     network_folder.save_network(place.folder, module, params)
     keep_curves(place)
 
@@ -190,7 +191,6 @@ def make_retriever(
     similarity: str,
     look: Look,
     *,
-    backend: str = "auto",
     most_sentences: int = 0,
 ) -> GDRRetriever:
     """A retriever that looks into as many clusters as `look.most_share` of them are.
@@ -202,7 +202,6 @@ def make_retriever(
       owner: the document of each passage, None for vectors of documents.
       pooling, similarity: of queries' vectors, and with documents'.
       look: how clusters are written and searched.
-      backend: of the search inside clusters.
       most_sentences: of a document that have vectors.
     """
     members = docids.memberships(parts.cids)
@@ -211,7 +210,7 @@ def make_retriever(
         members if owner is None else members[owner],
         num_clusters=len(parts.cids),
         codes=look.codes,
-        backend=backend,
+        backend=look.backend,
     )
     return GDRRetriever(
         module,
@@ -390,7 +389,11 @@ class _Reencoded:
         """A retriever around these parameters."""
         vectors = _with_document(self._encoder, params[DOCUMENT]).encode(self._corpus.contents, "document")
         searcher = ClusteredSearch(
-            vectors, self._members, num_clusters=self._retriever.searcher.num_clusters, codes=self._look.codes
+            vectors,
+            self._members,
+            num_clusters=self._retriever.searcher.num_clusters,
+            codes=self._look.codes,
+            backend=self._look.backend,
         )
         return self._retriever.with_parameters(params).with_searcher(searcher)
 

@@ -92,6 +92,7 @@ class ClusterSearch(Settings):
             most_share=self.most_share,
             codes=self.codes,
             max_query_length=self.max_query_length,
+            backend=self.backend,
         )
 
 
@@ -106,3 +107,5 @@ class Look(Settings):
     most_share: float
     codes: str | None
     max_query_length: int
+    # ScaNN's scores are rounded; the others find the same.
+    backend: str = setting("auto", identity=lambda backend: "scann" if backend == "scann" else "exact")
