@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-import gin
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -22,7 +21,6 @@ from gr_jax.models.attention import causal_mask
 from gr_jax.models.rotary import KeysValues, RotaryAttention
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class DecoderOnlyConfig:
     """Sizes of a `DecoderOnly`; the names are T5X's.
@@ -52,7 +50,7 @@ class DecoderOnlyConfig:
     dtype: str = "float32"
 
     def __post_init__(self):
-        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # gin gives lists
+        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # a list has no hash
         if not 0 <= self.start_token < self.vocab_size:
             raise InputError(
                 "the start token is outside of the vocabulary", f"Give one below {self.vocab_size}.",
@@ -253,6 +251,3 @@ class DecoderOnly(nn.Module):
         """Features after one more token of each live hypothesis, equal to `features` of the whole row; see
         `EncoderDecoder.step`. The token of step 0 is the start token."""
         return self.decoder.step(tokens, step, ancestors, cache)
-
-
-gin.external_configurable(DecoderOnly, module="gr_jax.models")

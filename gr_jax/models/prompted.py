@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,7 +161,6 @@ def _read_prompt(module: DecoderOnly, params: Any, tokens: Int[Array, "1 P"]) ->
     return module.apply({"params": params}, tokens, method="read_prompt")
 
 
-@gin.configurable(module="gr_jax.models")
 @dataclasses.dataclass(frozen=True)
 class DecoderOnlyModel:
     """A `DecoderOnly` with T5X's model methods, over rows of one sequence.

@@ -1,0 +1,372 @@
+"""Every setting that gin can bind, of every system, changed one at a time: which stages get another key, and no others.
+
+Written out by hand for BM25, DSI and GDR; by rule for the rest. Nothing is made.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import gin
+import pytest
+
+from gr_jax import systems
+from gr_jax.errors import InputError
+from gr_jax.stages.settings import Settings
+from gr_jax.systems import GDR, NCI, System
+from tests.systems import one_setting
+
+NAMED = {cls.__name__: cls for cls in systems.SYSTEMS}
+# Settings that no valid value but the default can have, and what says so.
+REFUSED = {
+    "GDR training.margin_mse": "teacher",
+    "GDR training.teacher_kl": "teacher",
+    "GDR joint.margin_mse": "teacher",
+    "GDR joint.teacher_kl": "teacher",
+    "GDR encoders.query_prefix": "prefix",
+    "NCI encoders.query_prefix": "prefix",
+    "NCI clusters.algorithm": "one tree",
+    "NCI clusters.most_docids": "one tree",
+    "ColBERT encoders.query_prefix": "prefix",
+    "ColBERT encoders.document_prefix": "prefix",
+    "ColBERT mining.refresh_every": "kinds",
+    "BM25CrossEncoder encoders.query_prefix": "prefix",
+    "BM25CrossEncoder encoders.document_prefix": "prefix",
+    "BM25CrossEncoder mining.refresh_every": "kinds",
+    "BM25CrossEncoder training.chunks": "chunks",
+    "BM25DocT5Query generator.multipliers": "multipliers",
+    "BM25DocT5Query generator.dev_queries": "dev",
+}
+# What several trainings have to have alike is changed in all of them.
+ALIKE = {
+    ("DPR", "seed"): ("training", "query_training"),
+    ("DPR", "held_out"): ("training", "query_training"),
+    ("GDR", "seed"): ("encoder_training", "training", "joint"),
+    ("GDR", "held_out"): ("encoder_training", "training", "joint"),
+    ("GDR", "document_length"): ("training", "joint"),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, pathlib.Path]:
+    """What paths name: encoders, tables and files that nobody reads but for their content."""
+    root = tmp_path_factory.mktemp("named")
+    for name in ("encoder", "table", "other_table"):
+        (root / name).mkdir()
+        (root / name / "file").write_text(name)
+    for name in ("negatives", "other_negatives"):
+        (root / name).write_text(name)
+    return {
+        "encoder": root / "encoder",
+        "PseudoQueries.generated": root / "other_table",
+        "Mining.file": root / "other_negatives",
+        "table": root / "table",
+        "negatives": root / "negatives",
+    }
+
+
+def before(system: System, field: str, name: str, folders: dict[str, pathlib.Path]) -> System:
+    """The system in which the setting can be changed alone: with a kind of negatives or queries that reads it, say."""
+
+    def put(where: str, **changes: Any) -> System:
+        return dataclasses.replace(system, **{where: dataclasses.replace(one_setting.held(system, where), **changes)})
+
+    if (name, type(one_setting.held(system, field)).__name__ if name else "") == ("generated", "PseudoQueries"):
+        return put(field, kinds={"generated": 5, "span": 5}, generated=str(folders["table"]))
+    if name == "file":
+        return put(field, shares={"file": 0.5, "random": 0.5}, file=str(folders["negatives"]))
+    if name == "refresh_every":
+        training = "encoder_training" if field == "encoder_mining" else "training"
+        changes: dict[str, Any] = {training: dataclasses.replace(getattr(system, training), evaluate_every=None)}
+        if isinstance(system, GDR) and field == "mining":
+            changes["joint"] = None
+        system = dataclasses.replace(system, **changes)
+        return put(field, shares={"ance": 0.5, "bm25": 0.5}, refresh_every=50)
+    if isinstance(system, GDR) and (field, name) == ("encoders", "similarity"):
+        return put("matching", similarity="tanh")
+    if isinstance(system, GDR) and (field, name) == ("encoders", "projection"):
+        return put("matching", start="pretrained")
+    if isinstance(system, NCI) and (field, name) == ("encoders", "projection"):
+        return dataclasses.replace(system, start="pretrained")
+    return system
+
+
+def after(system: System, field: str, name: str, value: Any) -> System:
+    """The system with the setting changed."""
+    changes = {}
+    for one in ALIKE.get((type(system).__name__, name), ()):
+        if field in ALIKE[type(system).__name__, name] and getattr(system, one) is not None:
+            changes[one] = dataclasses.replace(getattr(system, one), **{name: value})
+    if changes:
+        return dataclasses.replace(system, **changes)
+    return one_setting.with_value(system, field, name, value)
+
+
+def change(system: System, field: str, name: str, folders: dict[str, pathlib.Path]) -> tuple[System, System]:
+    """The system before one setting is changed, and after."""
+    first = before(system, field, name, folders)
+    return first, after(first, field, name, one_setting.other(first, field, name, folders))
+
+
+def said(field: str, name: str) -> str:
+    return f"{field}.{name}" if name else field
+
+
+# ── By hand: which stages get another key, and of which settings.
+
+TRAINING = (
+    "steps batch_size optimizer learning_rate warmup_steps schedule weight_decay clip multipliers evaluate_every "
+    "dev_queries keep_best patience checkpoint_every mesh"
+)
+
+
+def each(field: str, names: str) -> list[str]:
+    return [f"{field}.{name}" for name in names.split()]
+
+
+NETWORK = (
+    "vocabulary_size width encoder_layers decoder_layers heads mlp_width dropout query_residual outputs temperature "
+    "cluster_temperature pawa_layers"
+)
+
+BM25: dict[str, list[str]] = {
+    "results": ["name"],
+    "bm25 index results": each("lexical", "k1 b analyzer"),
+}
+
+DSI: dict[str, list[str]] = {
+    # Of k-means and one docid a document, nothing reads what is of other schemes and of sentences.
+    "": ["vectors.most_sentences", *each("identifiers", "codebooks bits duplicates title_tokens")],
+    "results": ["name"],
+    "bm25 results": each("lexical", "k1 b analyzer"),
+    "vectors docids examples model index results": each("vectors", "encoder max_length passages"),
+    "docids examples model index results": each("identifiers", "scheme branching leaf_capacity tokens seed"),
+    "pseudo_queries examples model index results": [*each("pseudo_queries", "kinds seed generated"), "training"],
+    "vocabulary examples model index results": each("network", "encoder vocabulary"),
+    "examples model index results": each("training", "max_input_length document_words"),
+    "model index results": [
+        *each("network", NETWORK),
+        *each("training", TRAINING),
+        *each("training", "seed row_length row_targets rates normalize label_smoothing rdrop microbatches"),
+        "decoding.normalize",  # dev is looked at with it
+    ],
+    "index results": each("decoding", "beams max_query_length"),
+}
+
+_AFTER_MODEL = "joint_model joint_vectors index results"
+_AFTER_CLUSTERS = f"negatives model {_AFTER_MODEL}"
+_AFTER_ENCODER = f"vectors clusters {_AFTER_CLUSTERS}"
+CONTRASTIVE = f"{TRAINING} negatives rates chunks dev_documents"
+
+# With its second training, and without clusters' sentences.
+OF_GDR = GDR(joint=systems.gdr.JOINT)
+GDR_STAGES: dict[str, list[str]] = {
+    # Hierarchical clusters of one docid a document read neither.
+    "": each("clusters", "margin sample"),
+    "results": ["name"],
+    f"bm25 encoder_negatives document_encoder {_AFTER_ENCODER}": each("lexical", "k1 b analyzer"),
+    f"vocabulary encoder_pairs encoder_negatives document_encoder {_AFTER_ENCODER}": each(
+        "encoders", "encoder vocabulary"
+    ),
+    f"encoder_negatives document_encoder {_AFTER_ENCODER}": [
+        *each(
+            "encoders", "vocabulary_size shared pooling projection similarity temperature dropout width layers heads"
+        ),
+        *each("encoders", "mlp_width pretrained_layers"),
+        *each("encoder_mining", "kept skip file"),
+    ],
+    f"encoder_pairs encoder_negatives document_encoder {_AFTER_ENCODER}": [
+        *each("encoders", "query_length document_prefix"),
+        *each("encoder_training", "seed held_out"),
+        *each("training", "seed held_out"),
+        *each("joint", "seed held_out"),
+    ],
+    # Training reads fewer tokens of a document, as many as it says.
+    f"document_encoder {_AFTER_ENCODER}": [
+        "encoders.document_length",
+        *each("encoder_training", f"{CONTRASTIVE} margin_mse teacher_kl"),
+        *each("encoder_mining", "shares clusters seed refresh_every"),
+    ],
+    # Pairs of both trainings are the same, as long as both read as much of a document.
+    f"encoder_pairs encoder_negatives document_encoder pairs {_AFTER_ENCODER}": [
+        "encoder_training.document_length",
+        "encoder_training",
+    ],
+    f"pairs {_AFTER_CLUSTERS}": each("training", "document_length") + each("joint", "document_length"),
+    f"pseudo_queries encoder_pairs encoder_negatives document_encoder {_AFTER_ENCODER}": each(
+        "pseudo_queries", "kinds seed generated"
+    ),
+    f"clusters {_AFTER_CLUSTERS}": each("clusters", "algorithm budget branching most_docids tokens seed"),
+    f"negatives model {_AFTER_MODEL}": each("mining", "kept clusters seed file"),
+    f"model {_AFTER_MODEL}": [
+        *each("network", f"encoder vocabulary {NETWORK}"),
+        *each("matching", "start similarity temperature alpha intra_weight rdrop"),
+        *each("mining", "shares skip"),
+        *each("training", CONTRASTIVE),
+        "training",
+        *each("search", "beams normalize length_penalty betas most_share codes max_query_length"),  # dev's looks, too
+    ],
+    "model index results": ["mining.refresh_every"],  # which a second training does not have
+    _AFTER_MODEL: [*each("joint", CONTRASTIVE), "joint"],
+    "index results": each("search", "chosen measure backend"),
+    # Nothing then reads the second training's vectors of whole documents.
+    "joint_vectors passage_vectors index results": ["most_sentences"],
+}
+BY_HAND = {"BM25": (systems.BM25(), BM25), "DSI": (systems.DSI(), DSI), "GDR": (OF_GDR, GDR_STAGES)}
+# Of `trained`, whose folder is a finished run: tests/systems/gdr.
+ELSEWHERE = {"trained"}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_exactly_the_expected_stages_get_another_key(name, folders):
+    system, table = BY_HAND[name]
+    expected = {setting: stages.split() for stages, settings in table.items() for setting in settings}
+    wrong = {}
+    for field, one in one_setting.settings_of(system):
+        setting = said(field, one)
+        if setting in ELSEWHERE:
+            continue
+        if f"{name} {setting}" in REFUSED:
+            with pytest.raises(InputError, match=REFUSED[f"{name} {setting}"]):
+                change(system, field, one, folders)
+            continue
+        found = one_setting.changed(*map(one_setting.stages, change(system, field, one, folders)))
+        if found != {*expected.pop(setting, ["(not in the table)"])}:
+            wrong[setting] = sorted(found)
+    assert not wrong and not expected
+
+
+# ── By rule: which stages read settings of a class themselves; what follows them changes with them.
+
+_RESULTS = {"results"}  # which say seeds, pseudo-queries and names
+_ENCODER = {"encoder_pairs", "encoder_negatives", "document_encoder"}
+READ_BY: dict[str, set[str]] = {
+    "BM25": _RESULTS,
+    "DPR": _RESULTS,
+    "DSI": _RESULTS,
+    "ColBERT": _RESULTS,
+    "BM25CrossEncoder": _RESULTS,
+    "BM25DocT5Query": _RESULTS,
+    "NCI": {"model", *_RESULTS},
+    "GDR": {"index", "joint_vectors", "passage_vectors", *_RESULTS},
+    "Lexical": {"bm25"},
+    "Vectors": {"vectors", "examples", "docids"},
+    "Identifiers": {"docids", *_RESULTS},
+    "PseudoQueries": {"pseudo_queries", *_RESULTS},
+    "Clusters": {"clusters", "docids", *_RESULTS},
+    "Network": {"vocabulary", "query_vocabulary", "model", "joint_model"},
+    "Matching": {"model", "joint_model", "index"},
+    "Encoders": {"vocabulary", "pairs", "negatives", "model", "joint_model", "index", "pair_texts", *_ENCODER},
+    "Mining": {"negatives", "encoder_negatives", "document_encoder", "model", "query_model", "joint_model", *_RESULTS},
+    "Search": {"index", "passage_embeddings", "hybrid", *_RESULTS},
+    "Decoding": {"index", "model", *_RESULTS},
+    "ClusterSearch": {"model", "joint_model", "index"},
+    "Interaction": {"model", "token_vectors", "index"},
+    "Crossing": {"model", "index"},
+    "QueryGenerating": {"vocabulary", "generator", "generated", *_RESULTS},
+    "GeneratedQueries": {"generated", *_RESULTS},
+    "Training": {"examples", "model", "pseudo_queries", *_RESULTS},
+    "ContrastiveTraining": {
+        "pseudo_queries", "pairs", "pair_texts", "negatives", "model", "query_model", "joint_model", "joint_vectors",
+        "index", *_ENCODER, *_RESULTS,
+    },
+}  # fmt: skip
+# BM25 of expanded documents is another index than BM25's.
+ALSO_READ_BY = {("BM25DocT5Query", "Lexical"): {"index"}}
+# What is for answering alone trains nothing again.
+ANSWERS = {
+    "Search": None,
+    "Decoding": {"beams", "max_query_length"},
+    "ClusterSearch": {"chosen", "measure", "backend"},
+    "Interaction": {"precision", "first", "depth"},
+}
+# Settings that change nothing in a system as it is by default, and why.
+NOTHING_READS = {
+    "DSI": {setting for setting in DSI[""]},
+    "GDR": {setting for setting in GDR_STAGES[""]},
+    "NCI": {"clusters.margin": "one docid a document", "clusters.sample": "no agglomerative clusters"},
+    "DPR": dict.fromkeys(
+        each("vectors", "encoder max_length passages most_sentences"), 'no negatives of the kind "cluster"'
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_setting_is_read_by_the_stages_of_its_class_and_by_no_others(name, folders):
+    system = OF_GDR if name == "GDR" else NAMED[name]()
+    quiet, wrong = set(NOTHING_READS.get(name, ())), {}
+    for field, one in one_setting.settings_of(system):
+        setting = said(field, one)
+        if setting in ELSEWHERE or f"{name} {setting}" in REFUSED:
+            continue
+        cls = _class_of(system, field)
+        old, new = map(one_setting.stages, change(system, field, one, folders))
+        readers, moved = one_setting.first_changed(old, new), one_setting.changed(old, new)
+        allowed = READ_BY[cls] | ALSO_READ_BY.get((name, cls), set())
+        if not readers <= allowed or bool(moved) == (setting in quiet):
+            wrong[setting] = sorted(readers)
+        if one in (ANSWERS.get(cls) or ()) or (cls in ANSWERS and ANSWERS[cls] is None):
+            assert not any(new[moved_one].function.trains for moved_one in moved & {*new}), setting
+        # What follows is made again, to the last: a key is over the keys that it stands on.
+        for stage in new.values():
+            assert stage.name in moved or not any(upstream.name in moved for upstream in stage.upstream()), setting
+        assert not moved or "results" in moved, setting
+    assert not wrong
+
+
+def _class_of(system: System, field: str) -> str:
+    value = getattr(system, field)
+    if isinstance(value, Settings):
+        return type(value).__name__
+    kind = one_setting.settings_class(one_setting.types_of(type(system))[field])
+    return type(system).__name__ if kind is None else kind.__name__
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_settings_that_are_refused_are_named(name, folders):
+    system = OF_GDR if name == "GDR" else NAMED[name]()
+    for field, one in one_setting.settings_of(system):
+        words = REFUSED.get(f"{name} {said(field, one)}")
+        if words is not None:
+            with pytest.raises(InputError, match=words):
+                change(system, field, one, folders)
+    known = {f"{name} {said(field, one)}" for field, one in one_setting.settings_of(system)}
+    assert {one for one in REFUSED if one.startswith(f"{name} ")} <= known
+
+
+def test_settings_of_other_schemes_count_where_they_are_read(folders):
+    """What is quiet by default."""
+    dsi = systems.DSI()
+
+    def moved(base: System, field: str, one: str) -> set[str]:
+        other = one_setting.with_value(base, field, one, one_setting.other(base, field, one, folders))
+        return one_setting.changed(one_setting.stages(base), one_setting.stages(other))
+
+    of_sentences = dataclasses.replace(dsi, vectors=systems.Vectors(passages="sentences"))
+    assert moved(of_sentences, "vectors", "most_sentences") >= {"vectors", "docids", "model"}
+    codes = dataclasses.replace(dsi, identifiers=systems.Identifiers(scheme="residual_quantization"))
+    for one in ("codebooks", "bits", "duplicates"):
+        assert moved(codes, "identifiers", one) == {"docids", "examples", "model", "index", "results"}
+    assert moved(codes, "identifiers", "branching") == set()
+    gdr = dataclasses.replace(OF_GDR, clusters=systems.Clusters(most_docids=2))
+    assert "clusters" in moved(gdr, "clusters", "margin")
+    gdr = dataclasses.replace(OF_GDR, clusters=systems.Clusters(algorithm="agglomerative"))
+    assert "clusters" in moved(gdr, "clusters", "sample")
+    dpr = systems.DPR(mining=systems.Mining(shares={"cluster": 1.0}))
+    assert moved(dpr, "vectors", "max_length") >= {"vectors", "negatives", "model"}
+    assert moved(dpr, "mining", "clusters") >= {"negatives", "model"}
+
+
+def test_few_beams_are_those_of_dev_too():
+    beams = [one_setting.stages(systems.DSI(decoding=systems.Decoding(beams=beams))) for beams in (100, 64, 10)]
+    assert one_setting.changed(*beams[:2]) == {"index", "results"}
+    assert one_setting.changed(*beams[1:]) == {"model", "index", "results"}
+
+
+def test_gin_binds_systems_settings_and_sources_alone():
+    """Nothing that a stage calls: what gin bound there would be in no key."""
+    found = {name: one.wrapped for name, one in gin.config._REGISTRY.items()}
+    ours = {name for name in found if name.startswith("gr_jax.")}
+    assert {name for name in ours if not (isinstance(found[name], type) and issubclass(found[name], Settings))} == {
+        "gr_jax.run"
+    }
