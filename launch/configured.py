@@ -34,6 +34,11 @@ def run_system(until: str = "") -> Searcher | None:
             "Name one by --gin_file=gin_configs/systems/NAME.gin; python -m launch.recipe --list shows them.",
         )
     read_gin()
+    if "system" not in gin.get_bindings(systems.run.run, resolve_references=False):
+        raise InputError(
+            "run.system names no system",
+            "Begin with --gin_file=gin_configs/systems/NAME.gin; python -m launch.recipe --list shows them.",
+        )
     return systems.run.run(until=until)
 
 

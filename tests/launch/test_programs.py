@@ -1,5 +1,7 @@
-"""The entry points one by one give what the recipe gives, and a recipe that is killed ends as one that never was."""
+"""The entry points: their help and their list, that one by one they give what all at once gives, and that a run that is
+killed ends as one that never was."""
 
+import ast
 import json
 import os
 import pathlib
@@ -14,12 +16,16 @@ import pytest
 
 from gr_jax.corpus import Run
 from gr_jax.models import network_folder
+from gr_jax.systems import SYSTEMS
 from gr_jax.training import checkpoints
+from launch import listing
+from tests.bad_input.conftest import launch as forked
+from tests.bad_input.conftest import refused
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 40
 FLAGS = (
-    "--gin_file=gin_configs/recipes/dsi.gin",
+    "--gin_file=gin_configs/systems/dsi.gin",
     "--gin_file=gin_configs/models/tiny.gin",
     '--gin.Vectors.encoder="lsa"',
     '--gin.Network.vocabulary="byte"',
@@ -57,7 +63,53 @@ def launch(program: str, *arguments: str) -> str:
     return said
 
 
-def test_retrieve_evaluate_and_search_give_what_the_recipe_measured(memorised, tmp_path):
+PROGRAMS = sorted(file.stem for file in (CHECKOUT / "launch").glob("*.py") if "program.run(" in file.read_text())
+WITH_GIN = {"recipe", "train", "index"}
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "--helpshort"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_help_says_how_and_is_no_failure(program, flag):
+    done = forked(program, flag)
+    assert done.returncode == 0 and not done.stderr
+    doc = ast.get_docstring(ast.parse((CHECKOUT / "launch" / f"{program}.py").read_text()))
+    said = done.stdout
+    assert " ".join(said.split()).startswith(" ".join(doc.split()))  # what it does, and an example, come first
+    assert f"python -m launch.{program} " in said.split("flags:")[0]
+    assert ("--gin_file" in said) == (program in WITH_GIN)
+    assert "--index: " in said or "--run: " in said or program in WITH_GIN
+    assert "--alsologtostderr" not in said  # absl's own are for --helpfull
+
+
+def test_programs_that_read_no_configuration_take_none():
+    refused(forked("evaluate", "--run=x", "--qrels=y", "--gin.Training.steps=3"), "gin_bindings")
+
+
+def test_the_list_names_every_system_its_paper_its_files_and_a_command():
+    done = forked("recipe", "--list")
+    assert done.returncode == 0 and not done.stderr
+    parts = done.stdout.split("\n\n")
+    files = {file: listing.system_of(file) for file in (CHECKOUT / "gin_configs" / "systems").glob("*.gin")}
+    assert set(files.values()) == {cls.__name__ for cls in SYSTEMS}
+    for cls, part in zip(SYSTEMS, parts, strict=False):
+        lines = part.splitlines()
+        assert lines[0].endswith(f"({cls.paper})") and " ".join(cls.__doc__.split())[:20] in lines[0]
+        own = {file for file, name in files.items() if name == cls.__name__}
+        assert {line.split()[0] for line in lines if line.startswith("  gin_configs/")} == {
+            str(file.relative_to(CHECKOUT)) for file in own
+        }
+        assert any(line.startswith("  python -m launch.recipe --gin_file=gin_configs/systems/") for line in lines)
+    every = {str(file.relative_to(CHECKOUT)) for file in (CHECKOUT / "gin_configs").rglob("*.gin")}
+    assert every == {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  gin_configs/")}
+    assert "al.\n" not in done.stdout  # a summary does not end within "et al."
+
+
+def test_without_a_configuration_it_says_where_they_are():
+    refused(forked("recipe"), "no configuration is named", "--list")
+    refused(forked("train", "--gin.Training.steps=3"), "run.system", "--gin_file")
+
+
+def test_retrieve_evaluate_and_search_give_what_was_measured(memorised, tmp_path):
     index, results = memorised.model_dir / "index", memorised.model_dir / "results"
     qrels = f"--qrels={results / 'qrels' / 'test.tsv'}"
     output = tmp_path / "run.trec"
@@ -90,7 +142,7 @@ def kill_after(process: subprocess.Popen, folder: pathlib.Path, step: int, delay
 
 
 @pytest.mark.slow
-def test_a_killed_recipe_ends_with_the_same_bits_stage_by_stage_or_at_once(beir, tmp_path):
+def test_a_killed_run_ends_with_the_same_bits_stage_by_stage_or_at_once(beir, tmp_path):
     """One MODEL_DIR in one go; the other killed before the first checkpoint, after one and after a later one, and then
     finished by `launch.train` and `launch.index`."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"

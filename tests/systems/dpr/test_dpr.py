@@ -1,4 +1,4 @@
-"""Recipes of dense retrieval: what they make, make again, mine, hold out, and go on with after an interruption."""
+"""DPR and ANCE: what they make, make again, mine, hold out, and go on with after an interruption."""
 
 import dataclasses
 import json
@@ -6,52 +6,55 @@ import pathlib
 import shutil
 from typing import Any
 
-import gin
 import jax
 import numpy as np
 import pytest
-from gr_jax.recipes import dense_index, learning, mining, pair_training
-from gr_jax.recipes.stages import Stage
 
 import gr_jax
-from gr_jax import corpus, evaluation, recipes, storage
+from gr_jax import evaluation, storage, systems
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.retrievers import BM25, DenseEncoder, DenseRetriever, HybridRetriever
+from gr_jax.stages import contrastive, hybrid, negatives, results
+from gr_jax.stages import training as training_lib
+from gr_jax.stages.pairs import HeldOut, training_queries
+from gr_jax.systems import ContrastiveTraining, Mining, Search
 from gr_jax.training.token_store import Ragged
 from tests import small_data
-from tests.recipes.test_dsi import Said
+from tests.systems.small_dsi import Said
 
 PARAMETERS = f"model/encoder/{network_folder.PARAMETERS_FILE}"
-SHARED = ["corpus", "vocabulary", "bm25", "pseudo_queries", "pairs", "negatives"]
+SHARED = ["corpus", "bm25", "pseudo_queries", "vocabulary", "pairs", "negatives"]
 OWN = ["model", "embeddings", "index", "hybrid", "results"]
 
 
-def settings(**changes: Any) -> dict[str, Any]:
-    """Arguments of `recipes.dpr` besides the folders: ANCE, small enough for a test."""
+def dpr(**changes: Any) -> systems.DPR:
+    """ANCE, small enough for a test; changes are of its fields."""
     chosen = {
-        "encoders": recipes.Encoders(
+        "encoders": systems.Encoders(
             encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1, query_length=24,
             document_length=32,
         ),
-        "pseudo_queries": recipes.PseudoQueries(kinds={"title": 1, "sentence": 1}),
-        "mined": recipes.Mining(
-            shares={"ance": 0.5, "model": 0.25, "bm25": 0.25, "random": 0.0}, kept=4, refresh_every=6
-        ),
+        "pseudo_queries": systems.PseudoQueries(kinds={"title": 1, "sentence": 1}),
+        "mining": Mining(shares={"ance": 0.5, "model": 0.25, "bm25": 0.25, "random": 0.0}, kept=4, refresh_every=6),
         "training": training(),
-        "say": lambda line: None,
+        "query_training": None,
     }  # fmt: skip
-    return chosen | changes
+    return systems.DPR(**(chosen | changes))
 
 
-def training(**changes: Any) -> recipes.ContrastiveTraining:
+def training(**changes: Any) -> ContrastiveTraining:
     chosen = {
         "steps": 18, "batch_size": 8, "warmup_steps": 2, "learning_rate": 3e-3, "evaluate_every": 6, "dev_queries": 8,
         "checkpoint_every": 3, "held_out": 0.1,
     }  # fmt: skip
-    return recipes.ContrastiveTraining(**(chosen | changes))
+    return ContrastiveTraining(**(chosen | changes))
+
+
+def quiet(line: str) -> None:
+    """Says nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,14 +71,14 @@ class Finished:
 def finished(beir, tmp_path_factory) -> Finished:
     model_dir = tmp_path_factory.mktemp("dense") / "runs" / "ance"
     said = Said()
-    searcher = recipes.dpr(beir, model_dir, name="ANCE", **settings(say=said.append))
+    searcher = dpr(name="ANCE").run(beir, model_dir, say=said.append)
     return Finished(beir, model_dir, searcher, said)
 
 
 def test_every_stage_is_made_once(finished):
-    assert finished.said.made() == SHARED + OWN
+    assert sorted(finished.said.made()) == sorted(SHARED + OWN) and finished.said.made()[-5:] == OWN
     said = Said()
-    recipes.dpr(finished.source, finished.model_dir, name="ANCE", **settings(say=said.append))
+    dpr(name="ANCE").run(finished.source, finished.model_dir, say=said.append)
     assert said.made() == []
 
 
@@ -85,14 +88,14 @@ def test_what_is_on_disk_is_what_was_returned(finished):
     assert isinstance(searcher.retriever, DenseRetriever)
     one, other = (s.retrieve(queries, 24) for s in (finished.searcher, searcher))
     np.testing.assert_array_equal(one.doc_index, other.doc_index)
-    vectors = storage.load_array(finished.model_dir / "embeddings" / "embeddings" / "vectors.npy")
+    vectors = storage.load_array(finished.model_dir / "embeddings" / "vectors.npy")
     expected = searcher.retriever.encoder.encode(searcher.corpus.contents, "document")
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 def test_the_model_says_how_often_negatives_were_mined(finished):
     meta = storage.read_folder(finished.model_dir / "model").meta
-    assert meta["refreshes"] == 1 and meta["last_step"] == 18  # mined at 6, used from 12 on
+    assert meta["negatives made again"] == 1 and meta["last_step"] == 18  # mined at 6, used from 12 on
     assert meta["config"]["mining"]["refresh_every"] == 6
     (dev,) = meta["dev"]
     assert {"dev/RR@10", "dev_unseen/RR@10"} <= set(dev)
@@ -122,7 +125,7 @@ def test_results_have_bm25_and_the_combination_beside(finished):
 def test_an_interrupted_training_ends_with_the_same_bits(finished, tmp_path, monkeypatch):
     """Interrupted between a refresh and its first use: the table is mined again, or was there."""
     judged: list[int] = []
-    judge = learning.DevEvaluation.__call__
+    judge = training_lib.DevEvaluation.__call__
 
     def interrupted(self, params, step):
         judged.append(step)
@@ -130,79 +133,81 @@ def test_an_interrupted_training_ends_with_the_same_bits(finished, tmp_path, mon
             raise KeyboardInterrupt
         return judge(self, params, step)
 
-    monkeypatch.setattr(learning.DevEvaluation, "__call__", interrupted)
-    run = {**settings(until="model"), "shared_dir": finished.model_dir.parent / "shared"}
+    monkeypatch.setattr(training_lib.DevEvaluation, "__call__", interrupted)
+    run: dict[str, Any] = {"until": "model", "say": quiet, "shared_dir": finished.model_dir.parent / "shared"}
     with pytest.raises(KeyboardInterrupt):
-        recipes.dpr(finished.source, tmp_path / "cut", **run)
-    recipes.dpr(finished.source, tmp_path / "cut", **run)
+        dpr().run(finished.source, tmp_path / "cut", **run)
+    dpr().run(finished.source, tmp_path / "cut", **run)
     assert judged == [0, 6, 12, 12, 18]
     assert (tmp_path / "cut" / PARAMETERS).read_bytes() == (finished.model_dir / PARAMETERS).read_bytes()
     cut, whole = (storage.read_folder(folder / "model").meta for folder in (tmp_path / "cut", finished.model_dir))
-    assert (cut["refreshes"], cut["step"], cut["dev"]) == (whole["refreshes"], whole["step"], whole["dev"])
+    for name in ("negatives made again", "step", "dev"):
+        assert cut[name] == whole[name]
 
 
 def test_the_side_of_queries_is_trained_alone(beir, finished, tmp_path):
     """Against whole documents, whatever the index has vectors of; documents and their vectors stay as they are."""
-    asked = training(steps=4, batch_size=12, negatives=3, evaluate_every=2, keep_best="")
+    asked = training(steps=4, batch_size=12, negatives=3, evaluate_every=2, keep_best=None)
     shared = {"shared_dir": finished.model_dir.parent / "shared"}
-    first = {"mined": recipes.Mining(shares={"model": 0.5, "bm25": 0.5}, kept=4), "training": training(steps=4)}
+    first = {"mining": Mining(shares={"model": 0.5, "bm25": 0.5}, kept=4), "training": training(steps=4)}
+    both = dpr(query_training=asked, **first)
     said, model_dir = Said(), tmp_path / "plain"
-    searcher = recipes.dpr(beir, model_dir, **settings(query_training=asked, say=said.append, **first), **shared)
-    assert said.made()[-6:] == ["model", "embeddings", "query_model", "index", "hybrid", "results"]
+    both.run(beir, model_dir, until=systems.base.TRAINED, say=said.append, **shared)
+    assert said.made()[-3:] == ["model", "embeddings", "query_model"]  # everything that trains, the second one too
+    said = Said()
+    searcher = both.run(beir, model_dir, say=said.append, **shared)
+    assert said.made() == ["index", "hybrid", "results"]
     before = DenseEncoder.load(model_dir / "model" / "encoder").params["query"]
     after = searcher.retriever.encoder.params
     leaves = [jax.tree.leaves(tree) for tree in (before, after["document"], after["query"])]
     assert all(np.array_equal(*pair) for pair in zip(leaves[0], leaves[1], strict=True))
     assert any(not np.array_equal(*pair) for pair in zip(leaves[0], leaves[2], strict=True))
-    vectors = storage.load_array(model_dir / "embeddings" / "embeddings" / "vectors.npy")
+    vectors = storage.load_array(model_dir / "embeddings" / "vectors.npy")
     expected = searcher.retriever.encoder.encode(searcher.corpus.contents, "document")
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
     said, parts = Said(), tmp_path / "parts"
     for name in ("model", "embeddings", "query_model"):
         shutil.copytree(model_dir / name, parts / name)
-    passages = recipes.Search(most_sentences=2, hybrid=False)
-    recipes.dpr(beir, parts, **settings(query_training=asked, say=said.append, search=passages, **first), **shared)
+    passages = dpr(query_training=asked, search=Search(most_sentences=2, hybrid=False), **first)
+    passages.run(beir, parts, say=said.append, **shared)
     assert said.made() == ["passage_embeddings", "index", "results"]
     for changed in ({"held_out": 0.2}, {"seed": 5}):
         with pytest.raises(InputError, match="second training differs"):
-            other = dataclasses.replace(asked, **changed)
-            recipes.dpr(beir, tmp_path / "no", **settings(query_training=other, **first), **shared)
+            dpr(query_training=dataclasses.replace(asked, **changed), **first)
 
 
-def test_without_steps_nothing_is_mined(beir, finished, tmp_path):
+def test_where_nothing_trains_nothing_is_mined(beir, finished, tmp_path):
     said = Said()
-    untrained = settings(training=training(steps=0), until="index", say=said.append)
+    untrained = dpr(training=None)
     shared = {"shared_dir": finished.model_dir.parent / "shared"}
-    searcher = recipes.dpr(beir, tmp_path / "zero", **untrained, **shared)
+    searcher = untrained.run(beir, tmp_path / "zero", until="index", say=said.append, **shared)
     assert said.made() == ["model", "embeddings", "index"]
     assert searcher.search("a red cat", 3)
 
 
-def test_settings_that_contradict_each_other(beir, tmp_path):
+def test_settings_that_contradict_each_other():
     for mistaken in (
-        lambda: settings(training=training(steps=12)),  # no refreshed table would be used
-        lambda: settings(mined=recipes.Mining(shares={"ance": 1.0})),
-        lambda: settings(mined=recipes.Mining(shares={"bm25": 1.0}, refresh_every=6)),
-        lambda: settings(mined=recipes.Mining(shares={"bm42": 1.0})),
-        lambda: settings(encoders=recipes.Encoders(similarity="euclidean")),
-        lambda: settings(encoders=recipes.Encoders(temperature=0.0)),
-        lambda: settings(training=training(rates={"document": 1.0})),
-        lambda: settings(training=training(held_out=1.0)),
-        lambda: settings(search=recipes.Search(searcher="telepathy")),
+        lambda: dpr(mining=Mining(shares={"ance": 1.0}, refresh_every=4)),  # not at evaluations
+        lambda: dpr(training=training(steps=12)),  # no refreshed table would be used
+        lambda: Mining(shares={"ance": 1.0}),
+        lambda: Mining(shares={"bm25": 1.0}, refresh_every=6),
+        lambda: Mining(shares={"bm42": 1.0}),
+        lambda: systems.Encoders(similarity="euclidean"),
+        lambda: systems.Encoders(temperature=0.0),
+        lambda: training(rates={"document": 1.0}),
+        lambda: training(held_out=1.0),
+        lambda: Search(searcher="telepathy"),
     ):
         with pytest.raises(InputError):
-            recipes.dpr(beir, tmp_path / "mine", **mistaken())
-    assert not (tmp_path / "shared").exists()
+            mistaken()
 
 
 def test_what_is_missing_is_said_where_it_matters(tmp_path):
     source = small_data.write_beir(tmp_path / "mine", count=4, queries=False)
-    for steps, expected in ((18, ["no training queries", "no dev split"]), (0, [])):
+    for learnt, expected in ((training(), ["no training queries", "no dev split"]), (None, [])):
         said = Said()
-        recipes.dpr(
-            source, tmp_path / "run", **settings(training=training(steps=steps), until="vocabulary", say=said.append)
-        )
+        dpr(training=learnt).run(source, tmp_path / "run", until="vocabulary", say=said.append)
         notes = [line for line in said if line.startswith("! There")]
         assert len(notes) == len(expected) and all(part in note for part, note in zip(expected, notes, strict=True))
 
@@ -212,7 +217,7 @@ def test_one_query_is_compared_with_nothing():
         values = {f"q{n}": {"d": 1} for n in range(count)}
         return {name: evaluation.evaluate({q: [("d", 1.0)] for q in values}, values, "RR@10") for name in "AB"}
 
-    compared = dense_index.compare_with_parts({"test": measured(1), "other": measured(2)}, "A")
+    compared = hybrid.compare_with_parts({"test": measured(1), "other": measured(2)}, "A")
     assert list(compared) == ["other"] and list(compared["other"]) == ["B"]
 
 
@@ -226,21 +231,8 @@ def test_curves_are_drawn_where_there_is_something_to_draw(tmp_path):
     for name, lines in (("none", ""), ("looked", '{"step": 2}\n'), ("learnt", '{"step": 2}\n{"step": 4, "loss": 1}\n')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text(lines)
-        dense_index.add_training(Report(), name, tmp_path / name)
+        results.add_training(Report(), name, tmp_path / name)
     assert added == ["learnt"]
-
-
-def test_how_the_weight_is_chosen_is_in_the_key():
-    stages = [Stage(name, {}, (), lambda place: None) for name in ("corpus", "bm25", "index")]
-    plain = dense_index.hybrid_stage(*stages)
-    with gin.unlock_config():
-        try:
-            gin.bind_parameter("gr_jax.retrievers.choose_weight.measure", "nDCG@10")
-            choose = "gr_jax.retrievers.hybrid.choose_weight"
-            assert dense_index.hybrid_stage(*stages).config == {f"{choose}.measure": "nDCG@10"}
-        finally:
-            gin.clear_config()
-    assert plain.config == {} and dense_index.hybrid_stage(*stages).key == plain.key
 
 
 def dataset(count: int = 20) -> Dataset:
@@ -258,25 +250,25 @@ def no_queries() -> MadeQueries:
 
 def test_held_out_documents_lose_all_their_questions():
     about = dataset()
-    everything = mining.training_queries(about, no_queries(), 0.0, 0)
+    everything = training_queries(about, no_queries(), HeldOut.of(None, 0))
     assert not everything.held_out and len(everything.texts) == 43
     assert everything.documents[:2] == [[0, 19], [19, 0]]  # once for each answer, which comes first
-    asked = mining.training_queries(about, no_queries(), 0.25, 0)
+    asked = training_queries(about, no_queries(), HeldOut.of(0.25, 0))
     gone = {document for n in asked.held_out for document in [int(n[1:]) % 20] + [19] * (n == "q0")}
     left = {d for found, source in zip(asked.documents, asked.sources, strict=True) if source == "query" for d in found}
     assert 5 <= len(gone) <= 6 and not gone & left - {19}
     assert asked.sources[-2:] == ["pseudo", "pseudo"] and list(asked.documents[-2:]) == [[3], [4]]
-    assert asked.held_out == mining.training_queries(about, no_queries(), 0.25, 0).held_out
-    assert asked.held_out != mining.training_queries(about, no_queries(), 0.25, 1).held_out
+    assert asked.held_out == training_queries(about, no_queries(), HeldOut.of(0.25, 0)).held_out
+    assert asked.held_out != training_queries(about, no_queries(), HeldOut.of(0.25, 1)).held_out
 
 
 def test_mined_negatives_are_the_rankings_without_the_answers():
     about = dataset()
-    asked = mining.training_queries(about, no_queries(), 0.0, 0)
+    asked = training_queries(about, no_queries(), HeldOut.of(None, 0))
     offsets = np.cumsum([0, *map(len, asked.documents)])
     relevant = Ragged(np.array([d for found in asked.documents for d in found], np.int32), offsets)
     bm25 = BM25(about.corpus)
-    table = mining.mine(bm25, asked.texts, relevant, recipes.Mining(kept=3), "BM25's").documents
+    table = negatives.mine(bm25, asked.texts, relevant, 3, 0, "BM25's").documents
     for row, text in enumerate(asked.texts):
         ranking = [d for d in bm25.retrieve([text], 20).doc_index[0].tolist() if d >= 0]
         expected = [d for d in ranking if d not in asked.documents[row]][:3]
@@ -286,26 +278,8 @@ def test_mined_negatives_are_the_rankings_without_the_answers():
 def test_dev_searches_its_answers_and_a_sample_of_the_rest():
     about = dataset()
     judged = {"dev": {"q1": {"d1": 1}, "q2": {"d2": 1}}, "dev_unseen": {"q7": {"d7": 1}}}
-    some = pair_training.searched(about, judged, training(dev_documents=8))
+    some = contrastive.searched(about, judged, training(dev_documents=8))
     assert len(some) == 8 and {"d1", "d2", "d7"} <= set(some.doc_ids)
-    assert list(some.doc_ids) == list(pair_training.searched(about, judged, training(dev_documents=8)).doc_ids)
-    assert pair_training.searched(about, judged, training(dev_documents=0)) is about.corpus
-    assert len(pair_training.searched(about, judged, training(dev_documents=2))) == 3
-
-
-def test_bm25_as_a_recipe(beir, tmp_path):
-    said = Said()
-    searcher = recipes.bm25(beir, tmp_path / "bm25", say=said.append)
-    assert said.made() == ["corpus", "bm25", "index", "results"]
-    read = corpus.read_beir(beir)
-    expected = BM25(read.corpus).retrieve(["red cat", "under the bridge"], 10)
-    for one in (searcher, gr_jax.load(tmp_path / "bm25" / "index")):
-        found = one.retrieve(["red cat", "under the bridge"], 10)
-        np.testing.assert_array_equal(found.doc_index, expected.doc_index)
-        np.testing.assert_array_equal(found.score, expected.score)
-    metrics = json.loads((tmp_path / "bm25" / "results" / "metrics.json").read_text())
-    assert list(metrics["test"]) == ["BM25"]
-    shutil.rmtree(tmp_path / "bm25" / "results")
-    said = Said()
-    recipes.bm25(beir, tmp_path / "bm25", lexical=recipes.Lexical(b=0.9), say=said.append)
-    assert said.made() == ["bm25", "index", "results"]
+    assert list(some.doc_ids) == list(contrastive.searched(about, judged, training(dev_documents=8)).doc_ids)
+    assert contrastive.searched(about, judged, training(dev_documents=None)) is about.corpus
+    assert len(contrastive.searched(about, judged, training(dev_documents=2))) == 3

@@ -1,5 +1,6 @@
-"""The whole recipe: what it learns, makes, makes again, and says."""
+"""The whole of DSI: what it learns, makes, makes again, and says."""
 
+import json
 import pathlib
 import shutil
 
@@ -7,29 +8,35 @@ import numpy as np
 import pytest
 
 import gr_jax
-from gr_jax import corpus, recipes, retrievers, storage
+from gr_jax import corpus, retrievers, storage, systems
 from gr_jax.errors import InputError
 from gr_jax.training.token_store import TokenStore
 from tests import small_data
-from tests.recipes.conftest import settings, training
+from tests.systems.configured import read_back
+from tests.systems.small_dsi import Said, dsi, training
 
-STAGES = ["corpus", "vectors", "docids", "pseudo_queries", "vocabulary", "examples", "model", "index", "results"]
-UNTRAINED = {"training": training(steps=0), "until": "index"}
+STAGES = [
+    "corpus",
+    "bm25",
+    "vectors",
+    "docids",
+    "vocabulary",
+    "pseudo_queries",
+    "examples",
+    "model",
+    "index",
+    "results",
+]
+# What training and the index need, in the order in which it is made.
+TRAINED = ["corpus", "vectors", "docids", "vocabulary", "pseudo_queries", "examples", "model"]
 
 
-class Said(list):
-    """Lines that a recipe says, sorted by what they are about."""
-
-    def made(self) -> list[str]:
-        return [line.split(":")[0][2:] for line in self if line.startswith("✓") and "already made" not in line]
-
-    def why(self, stage: str) -> str:
-        return next(line for line in self if line.startswith(f"! {stage}: "))
-
-
-def run(source: pathlib.Path, model_dir: pathlib.Path, **changes) -> Said:
+def run(source: pathlib.Path, model_dir: pathlib.Path, *, until: str = "index", **changes) -> Said:
+    """What a run of two steps says."""
     said = Said()
-    recipes.dsi(source, model_dir, **settings(**{**UNTRAINED, **changes, "say": said.append}))
+    kept = {name: changes.pop(name) for name in ("shared_dir",) if name in changes}
+    short = {"training": training(steps=2, checkpoint_every=None)}
+    dsi(**{**short, **changes}).run(source, model_dir, until=until, say=said.append, **kept)
     return said
 
 
@@ -51,63 +58,72 @@ def test_what_is_on_disk_is_what_was_returned(memorised):
     np.testing.assert_array_equal(one.score, other.score)
 
 
-def test_a_finished_recipe_is_not_made_again(memorised):
+def test_a_finished_run_is_not_made_again(memorised):
     manifests = {file: file.stat().st_mtime_ns for file in memorised.model_dir.parent.rglob("manifest.json")}
     said = Said()
-    recipes.dsi(memorised.corpus, memorised.model_dir, **{**memorised.settings, "say": said.append})
+    memorised.system.run(memorised.corpus, memorised.model_dir, say=said.append)
     assert said.made() == [] and sum("already made" in line for line in said) == len(STAGES)
     assert {file: file.stat().st_mtime_ns for file in manifests} == manifests
 
 
 def test_every_artefact_carries_the_corpus_and_its_settings(memorised):
     fingerprint = corpus.read_beir(memorised.corpus).corpus.fingerprint
-    folders = list(memorised.model_dir.parent.glob("shared/*-*")) + [memorised.model_dir / name for name in STAGES[-3:]]
+    shared = memorised.model_dir.parent / "shared"
+    folders = [*shared.glob("*-*"), *(memorised.model_dir / name for name in ("model", "index", "results"))]
     assert len(folders) == len(STAGES)
     for folder in folders:
         manifest = storage.read_folder(folder)
         if manifest.kind != "corpus":
             assert manifest.corpus == fingerprint
-        assert manifest.meta["config"]
+        assert manifest.meta["version"] >= 1 and "config" in manifest.meta
+        assert systems.configuration.MODULE in manifest.gin and "training/Training.steps = 150" in manifest.gin
     model = storage.read_folder(memorised.model_dir / "model").meta["config"]
-    assert model["training"]["learning_rate"] == 3e-3 and model["network"]["width"] == 48
+    assert model["settings"]["learning_rate"] == 3e-3 and model["network"]["width"] == 48
+    assert (memorised.model_dir / "config.gin").read_text() == manifest.gin
 
 
 def test_stages_that_do_not_differ_are_shared_by_two_runs(beir, tmp_path):
     first = run(beir, tmp_path / "one")
-    assert first.made() == STAGES[:-1]
-    second = run(beir, tmp_path / "two", training=training(steps=0, seed=1))
+    assert first.made() == [*TRAINED, "index"]
+    second = run(beir, tmp_path / "two", training=training(steps=2, seed=1))
     assert second.made() == ["model", "index"]
-    third = run(beir, tmp_path / "three", identifiers=recipes.Identifiers(branching=3), until="examples")
+    third = run(beir, tmp_path / "three", identifiers=systems.Identifiers(branching=3), until="examples")
     assert third.made() == ["docids", "examples"]
     assert len(list((tmp_path / "shared").glob("corpus-*"))) == 1
     elsewhere = run(beir, tmp_path / "four", shared_dir=tmp_path / "elsewhere", until="vectors")
-    assert elsewhere.made() == STAGES[:2] and len(list((tmp_path / "elsewhere").iterdir())) == 2
+    assert elsewhere.made() == ["corpus", "vectors"] and len(list((tmp_path / "elsewhere").glob("*-*"))) == 2
 
 
 def test_what_was_changed_is_named_and_what_follows_is_made_again(beir, tmp_path):
     source = pathlib.Path(shutil.copytree(beir, tmp_path / "mine"))
     model_dir = tmp_path / "runs" / "mine"
-    run(source, model_dir, training=training(steps=0, learning_rate=0.001))
+    run(source, model_dir, training=training(steps=1, learning_rate=0.001))
 
-    said = run(source, model_dir, training=training(steps=0, learning_rate=0.002))
+    faster = {"training": training(steps=1, learning_rate=0.002)}
+    said = run(source, model_dir, **faster)
     assert said.made() == ["model", "index"]
-    assert said.why("model") == "! model: training.learning_rate: 0.001 → 0.002. It is made again."
+    assert said.why("model") == "! model: settings.learning_rate: 0.001 → 0.002. It is made again."
     assert said.why("index") == "! index: model was made anew. It is made again."
 
-    said = run(source, model_dir, training=training(steps=0, learning_rate=0.002), decoding=recipes.Decoding(beams=12))
+    wider = {**faster, "decoding": systems.Decoding(beams=12)}
+    said = run(source, model_dir, **wider)
     assert said.made() == ["model", "index"]  # few beams are those of dev too
-    assert said.why("index").startswith("! index: beams: 10 → 12; ")
+    assert said.why("index").startswith("! index: decoding.beams: 10 → 12; ")
 
-    changed = {"training": training(steps=0, learning_rate=0.002), "decoding": recipes.Decoding(beams=12)}
-    said = run(source, model_dir, pseudo_queries=recipes.PseudoQueries(kinds={"title": 1}), **changed)
+    longer = {**wider, "decoding": systems.Decoding(beams=12, max_query_length=32)}
+    said = run(source, model_dir, **longer)
+    assert said.made() == ["index"]  # what is read at search time trains nothing again
+
+    fewer = {**longer, "pseudo_queries": systems.PseudoQueries(kinds={"title": 1})}
+    said = run(source, model_dir, **fewer)
     assert said.made() == ["pseudo_queries", "examples", "model", "index"]
-    assert "pseudo_queries.kinds.sentence: 1 → None" in said.why("model")
+    assert "pseudo_queries.settings.kinds.sentence: 1 → None" in said.why("model")
 
     with open(source / "corpus.jsonl", "a") as file:
         file.write('{"_id": "new", "title": "purple yak", "text": "There is a purple yak on the roof."}\n')
-    said = run(source, model_dir, pseudo_queries=recipes.PseudoQueries(kinds={"title": 1}), **changed)
-    assert said.made() == STAGES[:-1]
-    assert "corpus.beir.corpus.jsonl: " in said.why("model")
+    said = run(source, model_dir, **fewer)
+    assert said.made() == [name for name in [*TRAINED, "index"] if name != "vocabulary"]  # bytes are of no documents
+    assert "corpus.source.beir.corpus.jsonl: " in said.why("model")
     assert len(gr_jax.load(model_dir / "index").corpus) == 25
 
 
@@ -117,7 +133,7 @@ def test_damage_to_a_shared_folder_is_noticed(beir, tmp_path):
     (vectors,) = (tmp_path / "shared").glob("vectors-*/vectors.npy")
     data = vectors.read_bytes()
     vectors.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    said = run(beir, tmp_path / "mine", identifiers=recipes.Identifiers(seed=1))
+    said = run(beir, tmp_path / "mine", identifiers=systems.Identifiers(seed=1))
     assert said.made() == ["vectors", "docids", "examples", "model", "index"]
     assert str(vectors) in said.why("vectors") and vectors.read_bytes() == data
 
@@ -132,23 +148,36 @@ def test_a_folder_of_somebody_else_is_refused_before_the_work(beir, tmp_path):
 
 
 def test_until(beir, tmp_path):
+    """Makes what the stage reads, and nothing else."""
     assert run(beir, tmp_path / "mine", until="docids").made() == ["corpus", "vectors", "docids"]
     assert run(beir, tmp_path / "mine", until="corpus").made() == []
-    with pytest.raises(InputError, match="'modle'.*|Name one of: corpus, vectors"):
+    assert run(beir, tmp_path / "mine", until="bm25").made() == ["bm25"]
+    assert run(beir, tmp_path / "mine", until="vocabulary").made() == ["vocabulary"]
+    with pytest.raises(InputError, match="no such stage.*'modle'.*Name one of: corpus, bm25, vectors"):
         run(beir, tmp_path / "mine", until="modle")
+    assert run(beir, tmp_path / "mine", until=systems.base.TRAINED).made() == ["pseudo_queries", "examples", "model"]
+    assert not (tmp_path / "mine" / "index").exists()
 
 
 def test_an_index_of_an_earlier_model_is_said_to_be_one(beir, tmp_path):
     """`launch.train` with other settings leaves it as it is."""
     run(beir, tmp_path / "mine")
-    said = run(beir, tmp_path / "mine", until="model", training=training(steps=0, seed=3))
+    said = run(beir, tmp_path / "mine", until="model", training=training(steps=2, seed=3))
     assert said.made() == ["model"] and "earlier run" in said.why("index")
-    assert run(beir, tmp_path / "mine", training=training(steps=0, seed=3)).made() == ["index"]
+    assert run(beir, tmp_path / "mine", training=training(steps=2, seed=3)).made() == ["index"]
+
+
+def test_what_is_not_trained_needs_no_examples(beir, tmp_path):
+    said = run(beir, tmp_path / "mine", training=None)
+    assert said.made() == ["corpus", "vectors", "docids", "vocabulary", "model", "index"]
+    assert (tmp_path / "mine" / "model" / "metrics.jsonl").read_text() == ""
+    assert not list((tmp_path / "mine").glob("work/*/checkpoints"))
+    assert gr_jax.load(tmp_path / "mine" / "index").search("a red cat", k=3)
 
 
 def test_without_queries_it_trains_on_what_it_makes_and_says_so(tmp_path):
     source = small_data.write_beir(tmp_path / "mine", count=12, queries=False)
-    said = run(source, tmp_path / "run")
+    said = run(source, tmp_path / "run", until="examples")
     assert any("pseudo-queries alone" in line for line in said)
     assert any("no dev split" in line for line in said)
     (tokens,) = (tmp_path / "shared").glob("examples-*/tokens")
@@ -170,15 +199,14 @@ def test_rates_that_find_no_examples(tmp_path):
 
 
 def test_docids_without_levels(beir, tmp_path):
-    numeric = recipes.Identifiers(scheme="naive_numeric")
+    numeric = systems.Identifiers(scheme="naive_numeric")
     with pytest.raises(InputError, match="naive_numeric"):
         run(beir, tmp_path / "mine", identifiers=numeric)
     assert not (tmp_path / "shared").exists()
-    changes = {
-        "training": training(steps=0, normalize="vocabulary"),
-        "decoding": recipes.Decoding(normalize="vocabulary"),
-    }
-    run(beir, tmp_path / "mine", identifiers=numeric, **changes)
+    run(
+        beir, tmp_path / "mine",
+        identifiers=numeric, training=None, decoding=systems.Decoding(normalize="vocabulary"),
+    )  # fmt: skip
     hits = gr_jax.load(tmp_path / "mine" / "index").search("a red cat", k=24)
     assert sorted(int(hit.docid.replace("-", "")) for hit in hits) == sorted(
         int("".join(str(int(digit) + 2) for digit in str(number))) for number in range(24)
@@ -187,11 +215,17 @@ def test_docids_without_levels(beir, tmp_path):
 
 def test_a_docid_for_every_sentence(beir, tmp_path):
     """Each document is found once, by the best of its docids."""
-    passages = recipes.Vectors(encoder="lsa", passages="sentences")
-    run(beir, tmp_path / "mine", vectors=passages, decoding=recipes.Decoding(beams=72))
+    passages = systems.Vectors(encoder="lsa", passages="sentences")
+    run(beir, tmp_path / "mine", vectors=passages, decoding=systems.Decoding(beams=72), training=None)
     searcher = gr_jax.load(tmp_path / "mine" / "index")
     docids = searcher.retriever.docids
     assert (len(docids), docids.num_documents) == (72, 24)
     ranking = searcher.retrieve(["a red cat", "under the bridge"], 24, explain=True)
     assert all(sorted(row) == list(range(24)) for row in ranking.doc_index.tolist())
     assert all(len(reasons) == 3 for evidence in ranking.evidence for reasons in evidence)
+
+
+def test_the_written_configuration_is_the_system_that_ran(memorised):
+    assert read_back((memorised.model_dir / "config.gin").read_text()) == memorised.system
+    metrics = json.loads((memorised.model_dir / "results" / "metrics.json").read_text())
+    assert set(metrics["test"]) == {"BM25", "DSI"}
