@@ -19,8 +19,9 @@ from typing import Any
 import jax
 import numpy as np
 
+import gr_jax
 from benchmarks import harness, small_systems
-from gr_jax import models, registered, text
+from gr_jax import models, text
 from gr_jax.corpus import Corpus, Dataset, Document, read_beir
 from gr_jax.retrievers import GenerativeRetriever, index
 
@@ -95,7 +96,7 @@ def _measure(make: Make, settings: dict[str, Any]) -> dict[str, float]:
     filtered = whole.retrieve(queries, K, allowed=allowed).doc_index
     with tempfile.TemporaryDirectory() as folder:
         index.save(pathlib.Path(folder) / "index", whole, dataset.corpus)
-        loaded = registered.load(pathlib.Path(folder) / "index").retriever
+        loaded = gr_jax.load(pathlib.Path(folder) / "index").retriever
         loaded._reader.batch_size = BATCH  # type: ignore[attr-defined]  # how to compute, which is not kept
         again = loaded.retrieve(queries, K)
     return {
