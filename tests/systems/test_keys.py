@@ -76,11 +76,8 @@ def before(system: System, field: str, name: str, folders: dict[str, pathlib.Pat
     if name == "file":
         return put(field, shares={"file": 0.5, "random": 0.5}, file=str(folders["negatives"]))
     if name == "refresh_every":
-        training = "encoder_training" if field == "encoder_mining" else "training"
-        changes: dict[str, Any] = {training: dataclasses.replace(getattr(system, training), evaluate_every=None)}
         if isinstance(system, GDR) and field == "mining":
-            changes["joint"] = None
-        system = dataclasses.replace(system, **changes)
+            system = dataclasses.replace(system, joint=None)
         return put(field, shares={"ance": 0.5, "bm25": 0.5}, refresh_every=50)
     if isinstance(system, GDR) and (field, name) == ("encoders", "similarity"):
         return put("matching", similarity="tanh")

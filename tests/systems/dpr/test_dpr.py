@@ -53,6 +53,11 @@ def training(**changes: Any) -> ContrastiveTraining:
     return ContrastiveTraining(**(chosen | changes))
 
 
+def embeddings(model_dir: pathlib.Path, shared: pathlib.Path) -> pathlib.Path:
+    """The folder of the vectors that a run's index is of, which runs share."""
+    return shared / f"encoded-{storage.read_folder(model_dir / 'index').meta['inputs']['embeddings']}"
+
+
 def quiet(line: str) -> None:
     """Says nothing."""
 
@@ -88,7 +93,7 @@ def test_what_is_on_disk_is_what_was_returned(finished):
     assert isinstance(searcher.retriever, DenseRetriever)
     one, other = (s.retrieve(queries, 24) for s in (finished.searcher, searcher))
     np.testing.assert_array_equal(one.doc_index, other.doc_index)
-    vectors = storage.load_array(finished.model_dir / "embeddings" / "vectors.npy")
+    vectors = storage.load_array(embeddings(finished.model_dir, finished.model_dir.parent / "shared") / "vectors.npy")
     expected = searcher.retriever.encoder.encode(searcher.corpus.contents, "document")
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
@@ -162,12 +167,12 @@ def test_the_side_of_queries_is_trained_alone(beir, finished, tmp_path):
     leaves = [jax.tree.leaves(tree) for tree in (before, after["document"], after["query"])]
     assert all(np.array_equal(*pair) for pair in zip(leaves[0], leaves[1], strict=True))
     assert any(not np.array_equal(*pair) for pair in zip(leaves[0], leaves[2], strict=True))
-    vectors = storage.load_array(model_dir / "embeddings" / "vectors.npy")
+    vectors = storage.load_array(embeddings(model_dir, shared["shared_dir"]) / "vectors.npy")
     expected = searcher.retriever.encoder.encode(searcher.corpus.contents, "document")
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
     said, parts = Said(), tmp_path / "parts"
-    for name in ("model", "embeddings", "query_model"):
+    for name in ("model", "query_model"):
         shutil.copytree(model_dir / name, parts / name)
     passages = dpr(query_training=asked, search=Search(most_sentences=2, hybrid=False), **first)
     passages.run(beir, parts, say=said.append, **shared)
@@ -188,7 +193,6 @@ def test_where_nothing_trains_nothing_is_mined(beir, finished, tmp_path):
 
 def test_settings_that_contradict_each_other():
     for mistaken in (
-        lambda: dpr(mining=Mining(shares={"ance": 1.0}, refresh_every=4)),  # not at evaluations
         lambda: dpr(training=training(steps=12)),  # no refreshed table would be used
         lambda: Mining(shares={"ance": 1.0}),
         lambda: Mining(shares={"bm25": 1.0}, refresh_every=6),
