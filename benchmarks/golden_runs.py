@@ -317,7 +317,7 @@ def run(arguments: Sequence[str], checkout: pathlib.Path, folder: pathlib.Path, 
     Raises:
       InputError: it failed; what it printed is in `log.txt`.
     """
-    known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "PYTHONPATH"))}
     kills: list[dict[str, Any]] = []
     while True:
         with open(folder / "log.txt", "ab") as log:
@@ -351,8 +351,11 @@ def _wait(process: subprocess.Popen, folder: pathlib.Path, killed: set[str] | No
         return None
     while process.poll() is None:
         for checkpoints, steps in _checkpoints(folder):
-            stage = _KEY.sub("", checkpoints.parent.name)
-            if stage not in killed and len(steps) > 1 and max(steps) > 0:
+            work = checkpoints.parent
+            stage = _KEY.sub("", work.name)
+            finished = [folder / "shared" / work.name / "manifest.json", work.parents[1] / stage / "manifest.json"]
+            on_the_way = len(steps) > 1 and max(steps) > 0 and not any(file.exists() for file in finished)
+            if on_the_way and stage not in killed:
                 process.kill()
                 process.wait()
                 return {"stage": stage, "steps": steps}

@@ -17,7 +17,6 @@ import argparse
 import dataclasses
 import datetime
 import fnmatch
-import json
 import math
 import os
 import pathlib
@@ -29,6 +28,7 @@ from typing import Any, Protocol
 
 from benchmarks import records
 from benchmarks.records import Record
+from benchmarks.states import state as state
 from gr_jax.errors import InputError
 from gr_jax.evaluation import provenance, render
 
@@ -372,58 +372,6 @@ def _measure_rows(rows: Sequence[Row], file: pathlib.Path, *, again: bool) -> in
         )
         records.write(file, row.name, record)
     return int(failed > 0)
-
-
-def state(row: Row, recorded: Mapping[str, Record], *, corpora: bool = False) -> str:
-    """ "" where the row is recorded as it would be measured now; else "missing", "stale" or "older", and why.
-
-    Args:
-      row: of a benchmark.
-      recorded: its records.
-      corpora: also look at the documents. Without, they count as those that were recorded.
-    """
-    record = recorded.get(row.name)
-    if record is None:
-        return "missing"
-    corpus = row.fingerprint() if corpora else record.corpus
-    if record.key == row.key(corpus):
-        older = _older(record.versions, row.versions())
-        return f"older versions of stages: {'; '.join(older)}" if older else ""
-    if record.corpus != corpus:
-        return f"stale: measured on corpus {record.corpus or '(none)'}, now {corpus or '(none)'}"
-    if record.seeds != tuple(row.seeds):
-        return f"stale: seeds {list(row.seeds)}, were {list(record.seeds)}"
-    return f"stale: {'; '.join(_changes(row, record)) or 'changed since'}"
-
-
-def _older(then: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
-    found = []
-    for kind in sorted({*then, *now}):
-        if kind not in then:
-            found.append(f"{kind}: not run, now version {now[kind]}")
-        elif kind not in now:
-            found.append(f"{kind}: version {then[kind]}, not run now")
-        elif then[kind] != now[kind]:
-            found.append(f"{kind}: version {then[kind]}, now {now[kind]}")
-    return found
-
-
-def _changes(row: Row, record: Record) -> list[str]:
-    """The settings that differ from those that were recorded, "a.b: 1 → 2"."""
-    from gr_jax.stages.runner import changed_settings
-
-    # As they would be recorded: lists for tuples.
-    config, runs = json.loads(json.dumps([row.config, row.configs()]))
-    if runs and not record.runs:
-        return ["recorded without the settings of what it ran"]
-    changes = changed_settings(record.config, config)
-    if len(record.runs) != len(runs):
-        changes.append(f"runs: {len(record.runs)} → {len(runs)}")
-    for before, after in zip(record.runs, runs, strict=False):
-        changes += changed_settings(before, after, f"{after['system']}.")
-    changes = list(dict.fromkeys(one.replace(".settings.", ".", 1) for one in changes))
-    # What follows from another change says nothing beside it.
-    return [one for one in changes if ".settings_digest: " not in one] or changes
 
 
 def _with_bounds(text: str, bounds: Sequence[tuple[float | None, bool]]) -> str:

@@ -78,9 +78,11 @@ def read_gin() -> None:
 def _missing() -> list[str]:
     """The macros without a value that something reads: what runs, and of sources of documents the one that it names."""
     source = gin.get_bindings(systems.run.run, resolve_references=False).get("source")
+    wanted = getattr(getattr(source, "configurable", None), "wrapped", None)
     names = []
     for (_, selector), bound in gin.config._CONFIG.items():
-        if hasattr(gin.config._REGISTRY[selector].wrapped, "load") and selector != getattr(source, "selector", ""):
+        there = gin.config._REGISTRY[selector].wrapped
+        if hasattr(there, "load") and there is not wanted:
             continue
         references = gin.config.iterate_references(bound)
         names += [one.scoped_selector.rpartition("/")[0] for one in references if one.selector == "gin.macro"]

@@ -1,5 +1,7 @@
-"""Losses: functions of predictions and targets, one number per token or example; weights and sums are the model's."""
+"""Losses: functions of predictions and targets, one number per token or example; and losses of whole batches."""
 
+from gr_jax.losses.batch_loss import BatchLoss as BatchLoss
+from gr_jax.losses.batch_loss import ContrastiveLoss as ContrastiveLoss
 from gr_jax.losses.contrastive import ContrastiveLosses as ContrastiveLosses
 from gr_jax.losses.contrastive import batch_weights as batch_weights
 from gr_jax.losses.contrastive import group_size as group_size

@@ -54,6 +54,10 @@ class NgramLookUp:
     def __call__(self, searched: Searched) -> Ngrams:
         kept, index = searched.beams.history, searched.unfiltered
         assert kept is not None and isinstance(index, FMIndex)
+        sequences = kept.sequences()
+        if index.eos_id is None:  # nothing is complete before the end: half of the columns are empty
+            going_on = kept.scores.shape[2] - searched.beams.scores.shape[1]
+            kept, sequences = jax.tree.map(lambda leaf: leaf[:, :, :going_on], (kept, sequences))
         count = index.count(kept.states)  # --> [rows, steps, n]
         whole = index.view_rows[kept.states.view + 1] - index.view_rows[kept.states.view]
         chance = jnp.log(jnp.maximum(count, 1)) - jnp.log(jnp.maximum(whole, 1))
@@ -65,9 +69,7 @@ class NgramLookUp:
         flat = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0], -1), states)  # --> [rows, steps · n]
         documents, _ = searched.constraint.documents(flat, self.most_occurrences)
         rows, steps, n = kept.scores.shape
-        return Ngrams(
-            kept.sequences().reshape(rows, steps * n, steps), flat.depth, weights.reshape(rows, -1), documents
-        )
+        return Ngrams(sequences.reshape(rows, steps * n, steps), flat.depth, weights.reshape(rows, -1), documents)
 
 
 class NgramAggregation:

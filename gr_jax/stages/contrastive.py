@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import gin
 import jax
 import numpy as np
 
 from gr_jax import corpus as corpus_lib
-from gr_jax import models
+from gr_jax import losses, models
 from gr_jax.errors import InputError
 from gr_jax.stages import training
 from gr_jax.stages.encoders import Encoders
@@ -113,21 +113,14 @@ def make_batches(
     )
 
 
-class TeachersLosses(TypedDict):
-    """How much each loss from a teacher weighs."""
-
-    margin_mse: float
-    teacher_kl: float
-
-
-def teachers_losses(settings: ContrastiveTraining) -> TeachersLosses:
-    """How much the losses from a teacher weigh, as every model takes them."""
-    return {"margin_mse": settings.margin_mse or 0.0, "teacher_kl": settings.teacher_kl or 0.0}
+def loss_of(settings: ContrastiveTraining) -> losses.ContrastiveLoss:
+    """The loss that the settings weigh."""
+    return losses.ContrastiveLoss(margin_mse=settings.margin_mse or 0.0, teacher_kl=settings.teacher_kl or 0.0)
 
 
 def bi_encoder_model(config: models.BiEncoderConfig, settings: ContrastiveTraining) -> models.BiEncoderModel:
-    """The model of a bi-encoder with the losses that the settings weigh."""
-    return models.BiEncoderModel(models.BiEncoder(config), chunks=settings.chunks, **teachers_losses(settings))
+    """The model of a bi-encoder with the loss that the settings weigh."""
+    return models.BiEncoderModel(models.BiEncoder(config), loss_of(settings), chunks=settings.chunks)
 
 
 def provenance(

@@ -22,6 +22,7 @@ from gr_jax.errors import InputError
 from gr_jax.stages.graph import Place, Stage
 
 _STARTS, _CHECKSUMS, _LOCKS = "starts.json", "checksums.json", ".locks"
+_WAITING = "… {}: another process is making it"
 
 
 class Runner:
@@ -98,14 +99,7 @@ class Runner:
         """Who makes a stage: whoever comes first. Others wait, and find it made. The system lets go of the lock of a
         process that dies."""
         root = self.shared_dir if stage.shared else self.model_dir
-        lock = root / _LOCKS / f"{stage.name}-{stage.key}"
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        with open(lock, "a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.say(f"… {stage.name}: another process is making it")
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with _locked(root / _LOCKS / f"{stage.name}-{stage.key}", lambda: self.say(_WAITING.format(stage.name))):
             yield not self._finished(stage)
 
     def _make(self, stage: Stage, corpus: str) -> None:
@@ -114,9 +108,12 @@ class Runner:
         work = self.model_dir / "work" / f"{stage.name}-{stage.key}"
         in_one_go, notes = not work.exists(), dict[str, Any]()
         before = _seconds_of_earlier_starts(work)
-        with storage.write_folder(
-            folder, stage.kind, corpus=corpus, made_from=stage.key, meta=notes, gin=self.config
-        ) as new:
+        with (
+            _without_trace(work),
+            storage.write_folder(
+                folder, stage.kind, corpus=corpus, made_from=stage.key, meta=notes, gin=self.config
+            ) as new,
+        ):
             stage.function.function(Place(new, work, notes), **self._inputs(stage), **stage.settings)
             seconds = before + time.monotonic() - started  # of all starts together
             notes["seconds"] = seconds
@@ -167,6 +164,35 @@ class Runner:
         return changes
 
 
+@contextlib.contextmanager
+def _locked(path: pathlib.Path, wait: Callable[[], None]) -> Iterator[None]:
+    """Only one process at a time is within; nothing is left of the lock afterwards.
+
+    Args:
+      path: of the lock's file.
+      wait: called before waiting for another process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with open(path, "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                wait()
+                fcntl.flock(file, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                    try:
+                        yield
+                    finally:
+                        path.unlink(missing_ok=True)
+                        with contextlib.suppress(OSError):  # others' locks are in it
+                            path.parent.rmdir()
+                    return
+        # Who held it has removed it: another process may hold one of the same name by now.
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """The settings that differ, as "a.b: 1 → 2", in sorted order."""
     changes = []
@@ -182,6 +208,19 @@ def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str
 def _names(stage: Stage) -> dict[str, str]:
     """name → key of what a stage read."""
     return {one.name: one.key for one in stage.upstream()}
+
+
+@contextlib.contextmanager
+def _without_trace(work: pathlib.Path) -> Iterator[None]:
+    """What bad input ends before it has kept anything leaves nothing."""
+    try:
+        yield
+    except InputError:
+        if [path.name for path in work.iterdir()] == [_STARTS]:
+            shutil.rmtree(work)
+            with contextlib.suppress(OSError):
+                work.parent.rmdir()
+        raise
 
 
 def _seconds_of_earlier_starts(work: pathlib.Path) -> float:

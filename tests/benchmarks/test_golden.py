@@ -179,6 +179,8 @@ for stage in ("encoder", "model"):
         (checkpoints / f"half_{step:08d}").mkdir(exist_ok=True)
     if len(starts.read_text()) <= ("encoder", "model").index(stage) + 1 and "hang" in sys.argv:
         time.sleep(60)
+    if "wait" in sys.argv:
+        time.sleep(0.3)
 sys.exit("fail" in sys.argv)
 """
 
@@ -197,6 +199,14 @@ def test_every_training_is_killed_once(checkout, tmp_path):
         tmp_path / "toy" / "starts"
     ).read_text() == "xxx"
     assert all({0, 2} <= set(kill["steps"]) for kill in kills)
+
+
+def test_a_training_that_is_finished_is_not_killed(checkout, tmp_path):
+    """A kill behind its end would say nothing of it."""
+    for file in ("shared/encoder-0123456789abcdef/manifest.json", "run/model/manifest.json"):
+        storage.write_text(tmp_path / "toy" / file, "{}")
+    arguments = [str(tmp_path / "toy" / "run"), "wait"]
+    assert golden_runs.run(arguments, checkout, tmp_path / "toy", kill=True) == []
 
 
 def test_a_run_that_fails_says_so(checkout, tmp_path):

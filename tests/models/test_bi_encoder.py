@@ -9,6 +9,7 @@ from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
 from gr_jax.errors import InputError
+from gr_jax.losses import ContrastiveLoss
 from gr_jax.models import BertConfig, BiEncoder, BiEncoderConfig, BiEncoderModel, T5Config, TextEncoder
 from gr_jax.models.bi_encoder import load_bi_encoder, save_bi_encoder, sentence_encoders
 from gr_jax.training import Task, TrainSettings, adamw, make_mesh, train
@@ -121,7 +122,8 @@ def test_loss_of_a_batch_by_hand(similarity, monkeypatch):
 
 def full_model(**changes):
     config = BiEncoderConfig(encoder=BERT, projection=8, similarity="tanh", temperature=0.1)
-    return BiEncoderModel(BiEncoder(config), positive_weight=2.0, margin_mse=0.1, teacher_kl=0.3, **changes)
+    loss = ContrastiveLoss(positive_weight=2.0, margin_mse=0.1, teacher_kl=0.3)
+    return BiEncoderModel(BiEncoder(config), loss, **changes)
 
 
 @functools.cache
@@ -333,7 +335,7 @@ def test_settings_that_make_no_sense_are_refused(settings, match):
 )  # fmt: skip
 def test_losses_that_make_no_sense_are_refused(settings):
     with pytest.raises(InputError, match=next(iter(settings))):
-        BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), **settings)
+        ContrastiveLoss(**settings)
 
 
 def test_rows_longer_than_the_positions_are_refused():
@@ -357,17 +359,18 @@ def test_a_teacher_must_have_scored():
 
 def test_a_loss_without_any_negative_is_refused():
     """It would be the same number whatever the parameters are."""
-    model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), in_batch=False)
+    model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), ContrastiveLoss(in_batch=False))
     batch = {"document_index": jnp.arange(4)}
     with pytest.raises(InputError, match="negatives, or set in_batch"):
-        model.loss_of_scores(jnp.ones((4, 4)), batch)
-    model.loss_of_scores(jnp.ones((2, 4)), batch)
-    dataclasses.replace(model, in_batch=True).loss_of_scores(jnp.ones((4, 4)), batch)
+        model.loss(jnp.ones((4, 4)), batch)
+    model.loss(jnp.ones((2, 4)), batch)
+    ContrastiveLoss()(jnp.ones((4, 4)), batch)
 
 
 def test_distillation_is_measured_where_the_teacher_has_scored():
     """Of four queries the second has no teacher, the third no score of its positive, the last is padding."""
-    model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), contrastive=0.0, margin_mse=1.0, teacher_kl=2.0)
+    loss = ContrastiveLoss(contrastive=0.0, margin_mse=1.0, teacher_kl=2.0)
+    model = BiEncoderModel(BiEncoder(BiEncoderConfig(encoder=BERT)), loss)
     own = np.array([[3.0, 1.0, 0.5], [9.0, 2.0, 1.0], [4.0, 1.0, 3.0], [0.0, 7.0, 7.0]])
     nan = np.nan
     teacher = np.array([[1.0, 2.0, nan], [nan] * 3, [nan, 1.0, 1.0], [5.0, 4.0, 4.0]], np.float32)
@@ -376,7 +379,7 @@ def test_distillation_is_measured_where_the_teacher_has_scored():
         scores[row, 3 * row : 3 * row + 3] = own[row]
     index = np.arange(12)
     index[9:] = -1
-    loss, metrics = model.loss_of_scores(jnp.asarray(scores), {"document_index": index, "teacher_scores": teacher})
+    loss, metrics = model.loss(jnp.asarray(scores), {"document_index": index, "teacher_scores": teacher})
 
     def kl(student, target):
         p, q = (np.exp(np.array(x)) / np.exp(x).sum() for x in (target, student))

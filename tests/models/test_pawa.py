@@ -8,9 +8,10 @@ import pytest
 from gr_jax.constraints import Trie
 from gr_jax.decoding import beam_search
 from gr_jax.docids import Docids
-from gr_jax.models import BertConfig, EncoderDecoder, EncoderDecoderModel, GDRModel, T5Config
+from gr_jax.models import BertConfig, EncoderDecoder, EncoderDecoderModel, T5Config
 from gr_jax.models.network_folder import load_network, save_network
 from gr_jax.models.pawa import bilinear
+from gr_jax.systems.gdr.model import GDRModel
 
 LEVELS = ((2, 4), (6, 5), (11, 5))
 BERT = BertConfig(vocab_size=50, emb_dim=12, num_heads=2, num_encoder_layers=1, mlp_dim=16, max_positions=24)

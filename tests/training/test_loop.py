@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
+from gr_jax.losses import ContrastiveLoss
 from gr_jax.models import BiEncoder, BiEncoderConfig, BiEncoderModel
 from gr_jax.training import checkpoints, loop, metric_writers
 from gr_jax.training.batches import make_batches
@@ -119,10 +120,10 @@ def test_checkpoints_from_before_models_were_in_them_are_read(tmp_path, monkeypa
 
 
 def test_scalar_settings_are_those_of_the_model_and_its_parts():
-    model = BiEncoderModel(BiEncoder(BiEncoderConfig(temperature=0.3)), in_batch=False)
+    model = BiEncoderModel(BiEncoder(BiEncoderConfig(temperature=0.3)), ContrastiveLoss(in_batch=False))
     found = loop.scalar_settings(model)
     assert json.loads(json.dumps(found)) == found
-    assert (found["in_batch"], found["margin_mse"], found["module.config.temperature"]) == (False, 0.0, 0.3)
+    assert (found["loss.in_batch"], found["loss.margin_mse"], found["module.config.temperature"]) == (False, 0.0, 0.3)
     assert found["module.config.encoder.dtype"] == "float32" and not any("parent" in name for name in found)
     assert loop.scalar_settings(object()) == {}
 

@@ -32,7 +32,7 @@ class Bags:
             table = table * jax.random.bernoulli(dropout_rng, 0.8, table.shape)
         vectors = (mean_pool(table[batch[f"{side}_tokens"]], batch[f"{side}_tokens"]) for side in ("query", "document"))
         queries, documents = vectors
-        return self.loss.loss_of_scores(queries @ documents.T, batch)
+        return self.loss.loss(queries @ documents.T, batch)
 
 
 @pytest.fixture(scope="module")

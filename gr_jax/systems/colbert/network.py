@@ -23,10 +23,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.dense.max_sim import max_sim, max_sim_pairs
 from gr_jax.errors import InputError
+from gr_jax.losses.batch_loss import own_scores
 from gr_jax.models import layers, network_folder
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import padding_mask
-from gr_jax.models.contrastive import Batch, ContrastiveModel, own_scores
+from gr_jax.models.contrastive import Batch, ContrastiveModel
 from gr_jax.models.gradient_caching import encode_in_chunks
 
 TOKEN_WEIGHTS = ("uniform", "learned")

@@ -45,7 +45,7 @@ def model(
     searched = contrastive.searched(dataset, judged, training)
     short = encoder.with_lengths(read.query_length, read.document_length)
     task = Task(
-        model=LateInteractionModel(encoder.module, chunks=training.chunks, **contrastive.teachers_losses(training)),
+        model=LateInteractionModel(encoder.module, contrastive.loss_of(training), chunks=training.chunks),
         batches=pair_training.make_batches(pairs, found_negatives, mining, training, read),
         initial_params=encoder.params,
         multipliers=contrastive.learning_rate_multipliers(encoder.params, pretrained, FASTER),

@@ -25,11 +25,11 @@ from jaxtyping import Array, Float, Int
 from gr_jax import losses
 from gr_jax.dense.max_sim import max_sim_pairs
 from gr_jax.errors import InputError
+from gr_jax.losses.batch_loss import Batch, check_above_zero, check_weights, distillation_losses
 from gr_jax.models import layers, network_folder
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import padding_mask
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.contrastive import Batch, check_above_zero, check_weights, distillation_losses
 
 POOLINGS = ("cls", "mean", "pooler")
 _init = nn.initializers.normal(stddev=0.02)

@@ -71,7 +71,8 @@ def model(
             scorer.module,
             softmax=crossing.softmax,
             pointwise=crossing.pointwise,
-            **contrastive.teachers_losses(training),
+            margin_mse=training.margin_mse or 0.0,
+            teacher_kl=training.teacher_kl or 0.0,
         ),
         batches=pair_training.make_batches(
             pairs, found_negatives, mining, training, training.of(encoders), TokenStore.load(texts / "documents")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
+from gr_jax.losses import ContrastiveLoss
 from gr_jax.models.bert import BertConfig
 from gr_jax.models.t5 import T5Config
 from gr_jax.models.text_encoder import TextEncoder
@@ -252,7 +253,7 @@ def test_chunks_give_the_same_gradient(params):
 def test_a_teacher_counts_where_it_has_scored(params):
     batch = _batch(np.random.default_rng(3), 3)
     teacher = np.array([[2.0, 1.0], [np.nan, 0.0], [0.5, 1.5]], np.float32)
-    model = LateInteractionModel(LateInteraction(CONFIG), contrastive=0.0, margin_mse=1.0)
+    model = LateInteractionModel(LateInteraction(CONFIG), ContrastiveLoss(contrastive=0.0, margin_mse=1.0))
     with pytest.raises(InputError, match="teacher_scores"):
         model.loss_fn(params, batch)
     loss, _ = _loss(model, params, {**batch, "teacher_scores": teacher})

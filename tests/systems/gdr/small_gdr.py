@@ -118,7 +118,7 @@ def _named(made: GDRRetriever):
     """What `docid_scores` reads of a generative retriever."""
 
     class Named:
-        docids, module, params = made.cids, made.module, made.params
+        docids, model = made.cids, made._decoder
         normalize, max_query_length = made.normalize, made.max_query_length
 
     return Named

@@ -5,25 +5,26 @@ import os
 
 import numpy as np
 import pytest
-from gr_jax.recipes import learning
 
-from gr_jax import corpus, evaluation, recipes, storage
+from gr_jax import corpus, evaluation, storage
 from gr_jax.models import network_folder
 from gr_jax.retrievers import Ranking
-from tests.recipes.conftest import settings, training
+from gr_jax.stages import runner
+from gr_jax.stages import training as training_lib
+from tests.stages.conftest import dsi, quiet, training
 
 PARAMETERS = f"model/{network_folder.PARAMETERS_FILE}"
 
 
 def train(beir, model_dir, **changes) -> None:
     chosen = {"steps": 6, "checkpoint_every": 2, "evaluate_every": 2, "keep_best": "dev/RR@10", "dev_queries": 4}
-    recipes.dsi(beir, model_dir, **settings(training=training(**{**chosen, **changes}), until="model"))
+    dsi(training=training(**{**chosen, **changes})).run(beir, model_dir, until="model", say=quiet)
 
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint(beir, tmp_path, monkeypatch):
     train(beir, tmp_path / "whole")
     judged: list[int] = []
-    judge = learning.DevEvaluation.__call__
+    judge = training_lib.DevEvaluation.__call__
 
     def interrupted(self, params, step):
         judged.append(step)
@@ -31,7 +32,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(beir, tmp_path, mon
             raise KeyboardInterrupt
         return judge(self, params, step)
 
-    monkeypatch.setattr(learning.DevEvaluation, "__call__", interrupted)
+    monkeypatch.setattr(training_lib.DevEvaluation, "__call__", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(beir, tmp_path / "cut")
     assert not (tmp_path / "cut" / "model").exists()
@@ -55,7 +56,7 @@ def test_the_parameters_that_are_best_on_dev_are_kept(beir, tmp_path, monkeypatc
         seen[step] = {"scale": np.array(params["query_scale"])}
         return {"dev/RR@10": {0: 0.1, 2: 0.3, 4: 0.9, 6: 0.2}[step]}
 
-    monkeypatch.setattr(learning.DevEvaluation, "__call__", judge)
+    monkeypatch.setattr(training_lib.DevEvaluation, "__call__", judge)
     train(beir, tmp_path / "run")
     meta = storage.read_folder(tmp_path / "run" / "model").meta
     assert (meta["step"], meta["last_step"]) == (4, 6) and meta["dev"] == [{"step": 4, "dev/RR@10": 0.9}]
@@ -84,22 +85,22 @@ class Fixed:
 def test_dev_is_judged_by_the_real_measures_on_a_fixed_sample(beir, most):
     dataset = corpus.read_beir(beir)
     fixed = Fixed(len(dataset.corpus))
-    judge = learning.DevEvaluation(fixed, dataset, most)
+    judge = training_lib.DevEvaluation(fixed, dataset, most)
     values = judge({"some": "parameters"}, 3)
     assert fixed.params == {"some": "parameters"}
     dev = dataset.split("dev")
     chosen = [query_id for query_id in dev if dataset.queries.text(query_id) in fixed.asked]
     assert len(chosen) == len(fixed.asked) == min(most, 12)
     run = {query_id: [(dataset.corpus[i].doc_id, -i) for i in range(10)] for query_id in chosen}
-    expected = evaluation.evaluate(run, {query_id: dev[query_id] for query_id in chosen}, learning.DEV_MEASURES)
+    expected = evaluation.evaluate(run, {query_id: dev[query_id] for query_id in chosen}, training_lib.DEV_MEASURES)
     assert values == {f"dev/{name}": value for name, value in expected.items()}
     fixed.asked.clear()
-    learning.DevEvaluation(fixed, dataset, most)({}, 0)
+    training_lib.DevEvaluation(fixed, dataset, most)({}, 0)
     assert [query_id for query_id in dev if dataset.queries.text(query_id) in fixed.asked] == chosen
 
 
 def test_training_time_is_that_of_all_starts(tmp_path):
-    assert learning.seconds_of_earlier_starts(tmp_path / "work") == 0
+    assert runner._seconds_of_earlier_starts(tmp_path / "work") == 0
     starts = json.loads((tmp_path / "work" / "starts.json").read_text())
     starts[0]["start"] -= 1000
     storage.write_json(tmp_path / "work" / "starts.json", starts)
@@ -108,14 +109,14 @@ def test_training_time_is_that_of_all_starts(tmp_path):
         (tmp_path / "work" / "checkpoints" / name).touch()
         os.utime(tmp_path / "work" / "checkpoints" / name, (starts[0]["start"] + 1000 - ago,) * 2)
     os.utime(tmp_path / "work" / "checkpoints", (starts[0]["start"],) * 2)
-    assert learning.seconds_of_earlier_starts(tmp_path / "work") == pytest.approx(300)
+    assert runner._seconds_of_earlier_starts(tmp_path / "work") == pytest.approx(300)
     starts = json.loads((tmp_path / "work" / "starts.json").read_text())
     assert len(starts) == 2
     # Killed before it had written anything: nothing is known of it, nothing is counted.
-    assert learning.seconds_of_earlier_starts(tmp_path / "work") == pytest.approx(300, abs=1)
+    assert runner._seconds_of_earlier_starts(tmp_path / "work") == pytest.approx(300, abs=1)
 
 
-def test_no_steps_leave_the_network_as_it_began(beir, tmp_path):
-    train(beir, tmp_path / "run", steps=0)
+def test_without_training_the_network_is_left_as_it_began(beir, tmp_path):
+    dsi(training=None).run(beir, tmp_path / "run", until="model", say=quiet)
     assert (tmp_path / "run" / "model" / "metrics.jsonl").read_text() == ""
     assert not list((tmp_path / "run").glob("work/*/checkpoints"))

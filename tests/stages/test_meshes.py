@@ -1,23 +1,23 @@
-"""A recipe gives the same answers however the devices are laid out."""
+"""A system gives the same answers however the devices are laid out."""
 
 import json
 
 import numpy as np
 import pytest
 
-from gr_jax import corpus, recipes
-from tests.recipes.conftest import network, settings, training
+from gr_jax import corpus, systems
+from tests.stages.conftest import dsi, network, quiet, training
 
 
 def trained(beir, model_dir, mesh):
     """Losses, and the ten best documents of every query with their scores."""
     # Widths that four devices can share, and a vocabulary of outputs that they can.
-    chosen = settings(
+    system = dsi(
         network=network(width=32, heads=4, mlp_width=32, dropout=0.0),
         training=training(steps=20, batch_size=8, mesh=mesh, dev_queries=4, keep_best="dev/RR@10"),
-        decoding=recipes.Decoding(beams=24),
+        decoding=systems.Decoding(beams=24),
     )
-    searcher = recipes.dsi(beir, model_dir, until="index", **chosen)
+    searcher = system.run(beir, model_dir, until="index", say=quiet)
     lines = [json.loads(line) for line in (model_dir / "model" / "metrics.jsonl").read_text().splitlines()]
     (loss,) = [line["train/loss"] for line in lines if "train/loss" in line]
     dataset = corpus.read_beir(beir)

@@ -4,23 +4,32 @@ import gzip
 
 import numpy as np
 import pytest
-from gr_jax.recipes import encoders, mining
 
-from gr_jax import recipes
+from gr_jax import systems
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
 from gr_jax.models import BertConfig
+from gr_jax.stages import encoders, keys, negatives
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.token_store import TokenStore
 from tests.models import random_folders
-from tests.recipes.test_dense import settings
+from tests.stages.conftest import quiet
 
 SHARES = {"file": 0.5, "random": 0.5}
 
 
 def run(beir, folder, file):
-    changes = {"mined": recipes.Mining(shares=SHARES, kept=4, file=str(file))}
-    recipes.dpr(beir, folder / "run", shared_dir=folder / "shared", until="negatives", **settings(**changes))
+    system = systems.DPR(
+        encoders=systems.Encoders(
+            encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1, query_length=24,
+            document_length=32,
+        ),
+        pseudo_queries=systems.PseudoQueries(kinds={"title": 1, "sentence": 1}),
+        mining=systems.Mining(shares=SHARES, kept=4, file=str(file)),
+        training=systems.ContrastiveTraining(held_out=0.1),
+        query_training=None,
+    )  # fmt: skip
+    system.run(beir, folder / "run", shared_dir=folder / "shared", until="negatives", say=quiet)
     (found,) = (folder / "shared").glob("negatives-*")
     (pairs,) = (folder / "shared").glob("pairs-*")
     return found, TokenStore.load(pairs / "queries")
@@ -41,8 +50,8 @@ def test_negatives_of_a_users_file(beir, tmp_path):
     assert len(table) == len(queries) and 1 <= len(named) <= len(answers)
     for row in named:
         assert [dataset.corpus.doc_ids[document] for document in row if document >= 0] == wrong
-    mined = recipes.Mining(shares=SHARES, kept=4, file=str(file))
-    mixed = mining.mixed(mining.load_negatives(found, mined), mined)
+    mined = systems.Mining(shares=SHARES, kept=4, file=str(file))
+    mixed = negatives.mixed(negatives.load_negatives(found, mined), mined)
     assert (mixed.documents >= 0).all()  # random ones fill up
     with open(file, "a") as stream:
         stream.write("nobody d1\n")
@@ -55,13 +64,13 @@ def test_what_the_file_holds_is_in_the_key(tmp_path):
     files = [tmp_path / name for name in ("a", "b", "c.gz")]
     for file, text in zip(files, ("q1 d1\n", "q1 d1\n", "q1 d2\n"), strict=True):
         file.write_bytes(gzip.compress(text.encode()) if file.suffix else text.encode())
-    one, same, other = (recipes.Mining(shares=SHARES, file=str(file)).as_config() for file in files)
+    one, same, other = (keys.canonical(systems.Mining(shares=SHARES, file=str(file))) for file in files)
     assert one == same != other
     with pytest.raises(InputError, match="cannot be read"):
-        recipes.Mining(shares=SHARES, file=str(tmp_path / "nothing")).as_config()
+        keys.canonical(systems.Mining(shares=SHARES, file=str(tmp_path / "nothing")))
     for wrong in ({"shares": SHARES}, {"file": "a"}):
         with pytest.raises(InputError, match='Mining.shares\\["file"\\]'):
-            recipes.Mining(**wrong)
+            systems.Mining(**wrong)
 
 
 def test_every_tower_starts_from_what_is_pretrained_its_pooler_too(tmp_path):
@@ -73,7 +82,7 @@ def test_every_tower_starts_from_what_is_pretrained_its_pooler_too(tmp_path):
          **{f"pooler.dense.{name}": value.astype(np.float32) for name, value in pooler.items()}},
     )  # fmt: skip
     config, pretrained = encoders.make_encoders(
-        recipes.Encoders(encoder=str(folder), pooling="pooler", shared=False, projection=5), 101
+        systems.Encoders(encoder=str(folder), pooling="pooler", shared=False, projection=5), 101
     )
     assert isinstance(config.encoder, BertConfig)
     params = encoders.initial_parameters(config, pretrained, 0)
@@ -88,13 +97,13 @@ def test_the_hardest_kind_fills_up_first_whatever_order_they_come_in():
         return Negatives(np.array(rows, np.int32))
 
     found = {"ance": table([5, 6, 7, 8]), "file": table([1, -1, -1, -1])}
-    mined = recipes.Mining(shares={"file": 0.5, "ance": 0.5}, kept=4, refresh_every=5, file=__file__)
-    assert mining.mixed(found, mined).documents.tolist() == [[1, 5, 6, 7]]
+    mined = systems.Mining(shares={"file": 0.5, "ance": 0.5}, kept=4, refresh_every=5, file=__file__)
+    assert negatives.mixed(found, mined).documents.tolist() == [[1, 5, 6, 7]]
 
 
 def test_a_file_alone_keeps_its_teacher_s_scores():
     scores = np.array([[1.0, 0.5]], np.float32)
     alone = Negatives(np.array([[3]], np.int32), teacher_scores=scores)
-    mined = recipes.Mining(shares={"file": 1.0}, kept=1, file=__file__)
-    table = mining.mixed({"file": alone}, mined)
+    mined = systems.Mining(shares={"file": 1.0}, kept=1, file=__file__)
+    table = negatives.mixed({"file": alone}, mined)
     assert table is not None and table.teacher_scores is scores

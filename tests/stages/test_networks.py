@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from flax import traverse_util
-from gr_jax.recipes import networks
 
 from gr_jax.docids import hierarchical_kmeans, residual_quantization
 from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
+from gr_jax.stages import networks
 from tests.models import random_folders
-from tests.recipes.conftest import network
+from tests.stages.conftest import network
 
 VECTORS = np.random.default_rng(0).normal(size=(20, 16)).astype(np.float32)
 VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)

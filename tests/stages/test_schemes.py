@@ -1,29 +1,31 @@
 """Every docid scheme from a folder of documents to answers."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import gr_jax
-from gr_jax import recipes
+from gr_jax import systems
 from gr_jax.errors import InputError
-from tests.recipes.conftest import COUNT, settings, training
+from tests.stages.conftest import COUNT, dsi, quiet, training
 
 WITHOUT_LEVELS = ("titles", "naive_numeric")
 
 
-def chosen(scheme: str) -> dict:
+def chosen(scheme: str, **changes: Any) -> systems.DSI:
     normalize = "vocabulary" if scheme in WITHOUT_LEVELS else "level"
-    return settings(
-        identifiers=recipes.Identifiers(scheme=scheme, codebooks=2, bits=2),
-        training=training(steps=3, normalize=normalize),
-        decoding=recipes.Decoding(beams=10, normalize=normalize),
+    return dsi(
+        identifiers=systems.Identifiers(scheme=scheme, codebooks=2, bits=2),
+        training=training(**{"steps": 3, "normalize": normalize, **changes}),
+        decoding=systems.Decoding(beams=10, normalize=normalize),
     )
 
 
 @pytest.mark.parametrize("scheme", ["residual_quantization", "titles"])
 def test_trains_and_answers(beir, tmp_path, scheme):
     said = []
-    recipes.dsi(beir, tmp_path / "mine", **{**chosen(scheme), "until": "index", "say": said.append})
+    chosen(scheme).run(beir, tmp_path / "mine", until="index", say=said.append)
     assert len([line for line in said if line.startswith("✓")]) == 8
     searcher = gr_jax.load(tmp_path / "mine" / "index")
     docids = searcher.retriever.docids
@@ -41,11 +43,10 @@ def test_trains_and_answers(beir, tmp_path, scheme):
 @pytest.mark.parametrize("scheme", WITHOUT_LEVELS)
 def test_schemes_without_levels_have_no_normaliser_for_them(beir, tmp_path, scheme):
     with pytest.raises(InputError, match=f"{scheme} docids have no levels"):
-        recipes.dsi(beir, tmp_path / "mine", **settings(identifiers=recipes.Identifiers(scheme=scheme)))
+        dsi(identifiers=systems.Identifiers(scheme=scheme)).run(beir, tmp_path / "mine", say=quiet)
     assert not (tmp_path / "mine").exists()
 
 
-def test_titles_that_would_be_cut_in_training_are_refused(beir, tmp_path):
-    changes = chosen("titles") | {"training": training(normalize="vocabulary", row_targets=24)}
+def test_titles_that_would_be_cut_in_training_are_refused():
     with pytest.raises(InputError, match="titles of 24 tokens.*row_targets to 25 or more"):
-        recipes.dsi(beir, tmp_path / "mine", **changes)
+        chosen("titles", row_targets=24)

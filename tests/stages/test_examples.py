@@ -1,15 +1,17 @@
 """Which texts are trained on, and which docid each is to lead to."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from gr_jax.recipes import documents, examples
-from gr_jax.recipes.settings import Vectors
 
 from gr_jax import docids as docids_lib
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
 from gr_jax.docids.pseudo_queries import pseudo_queries
 from gr_jax.models.lsa import latent_semantic_vectors
+from gr_jax.stages import examples
+from gr_jax.stages.vectors import Vectors, passages
 
 CORPUS = Corpus.from_documents(
     [
@@ -44,7 +46,7 @@ def named_parts(owner: np.ndarray, num_documents: int) -> tuple[Docids, Docids]:
 
 @pytest.fixture(scope="module")
 def names() -> tuple[examples.Names, Docids, list[str], np.ndarray]:
-    parts, owner = documents.passages(DATASET, SENTENCES)
+    parts, owner = passages(DATASET, SENTENCES.sentences)
     named, docids = named_parts(owner, len(CORPUS))
     return examples.Names(docids, named, (parts, owner)), named, list(parts), owner
 
@@ -69,9 +71,9 @@ def test_passages_are_the_document_and_its_sentences_under_its_title(names):
 
 
 def test_most_sentences():
-    parts, owner = documents.passages(DATASET, Vectors(encoder="lsa", passages="sentences", most_sentences=1))
+    parts, owner = passages(DATASET, dataclasses.replace(SENTENCES, most_sentences=1).sentences)
     assert owner.tolist() == [0, 1, 2]  # with one sentence there is nothing to tell apart
-    whole, owner = documents.passages(DATASET, Vectors(encoder="lsa"))
+    whole, owner = passages(DATASET, Vectors(encoder="lsa").sentences)
     assert list(whole) == list(DATASET.document_texts()) and owner.tolist() == [0, 1, 2]
 
 
@@ -106,14 +108,14 @@ def test_with_one_docid_a_document_there_is_no_choice():
     assert [chosen.best(i, "owls hunt") for i in range(3)] == [chosen.whole(i) for i in range(3)] == [[7], [3], [5]]
 
 
-@pytest.mark.parametrize("passages", ["document", "sentences"])
-def test_every_example_leads_to_a_docid_of_a_right_document(passages):
-    parts, owner = documents.passages(DATASET, Vectors(encoder="lsa", passages=passages))
+@pytest.mark.parametrize("named_are", ["document", "sentences"])
+def test_every_example_leads_to_a_docid_of_a_right_document(named_are):
+    parts, owner = passages(DATASET, Vectors(encoder="lsa", passages=named_are).sentences)
     vectors = latent_semantic_vectors(parts, dimension=4)
     named = docids_lib.hierarchical_kmeans(vectors, branching=2, leaf_capacity=2)
     docids = named.for_documents(owner, len(CORPUS))
     made = pseudo_queries(CORPUS, kinds={"title": 1, "sentence": 2, "span": 1}, seed=0)
-    chosen = examples.Names(docids, named, (parts, owner) if passages == "sentences" else None)
+    chosen = examples.Names(docids, named, (parts, owner) if named_are == "sentences" else None)
     pairs = list(examples.example_pairs(DATASET, chosen, made, document_words=6))
 
     def right(pair, document: int) -> bool:
@@ -143,7 +145,7 @@ def test_the_transform_is_applied_to_whatever_is_read():
     dataset = Dataset(
         corpus, Queries(("q",), ("loopBody of scan",)), {"train": Qrels({"q": {"d": 1}})}, transform="split_identifiers"
     )
-    parts, _ = documents.passages(dataset, SENTENCES)
+    parts, _ = passages(dataset, SENTENCES.sentences)
     docids = docids_lib.Docids.build([[2]], vocab_size=3)
     made = pseudo_queries(corpus, kinds={"title": 1}, seed=0)
     pairs = list(examples.example_pairs(dataset, examples.Names(docids, docids, None), made, document_words=50))

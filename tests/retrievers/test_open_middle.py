@@ -1,0 +1,124 @@
+"""Any network under any constraint, on real documents: searched, filtered, explained, saved and loaded, and equal to
+writing every identifier out and scoring it by teacher forcing."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import small_systems
+from gr_jax import corpus as corpus_lib
+from gr_jax import models, text
+from gr_jax.retrievers import GenerativeRetriever, index
+
+pytest.importorskip("pydivsufsort")
+pytest.importorskip("sentencepiece")
+
+QUERIES = ["Who built the first aqueduct?", "When did the oil embargo begin?"]
+SETTINGS = {"max_query_length": 64, "batch_size": 2}
+
+
+@pytest.fixture(scope="module")
+def corpus(shared_data) -> corpus_lib.Corpus:
+    """200 paragraphs, of all articles; titles and the first words of texts, so that all n-grams can be written out."""
+    whole = corpus_lib.read_beir(shared_data / "squad_dev").corpus
+    chosen = [whole[int(i)] for i in np.linspace(0, len(whole) - 1, 200)]
+    return corpus_lib.Corpus.from_documents(corpus_lib.Document(one.doc_id, one.title, one.text[:24]) for one in chosen)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(corpus) -> text.Vocabulary:
+    return text.SentencePieceVocabulary.train([*corpus.titles, *corpus.texts], 700)
+
+
+class Counting(models.DecoderOnly):
+    """Counts the prompt tokens that are read when programs run."""
+
+    def read_prompt(self, tokens):
+        jax.debug.callback(lambda: READ.append(tokens.shape[1]))
+        return super().read_prompt(tokens)
+
+
+READ: list[int] = []
+
+
+@pytest.fixture(scope="module", params=["ngrams", "contextual_titles", "prompted"])
+def system(request, corpus, vocabulary):
+    """A retriever with enough beams for everything, and its enumeration."""
+    if request.param == "ngrams":
+        made = small_systems.ngrams(corpus, **SETTINGS)
+    elif request.param == "contextual_titles":
+        made = small_systems.contextual_titles(corpus, vocabulary, **SETTINGS)
+    else:
+        READ.clear()
+        made = small_systems.prompted(corpus, vocabulary, network=Counting, **SETTINGS)
+    made.beams = small_systems.enough_beams(made, corpus)
+    return made, functools.partial(small_systems.enumerate_all, made, corpus)
+
+
+def test_searched_it_finds_what_enumeration_finds(system):
+    made, enumerate_all = system
+    ranking = made.retrieve(QUERIES, 200, explain=True)
+    expected = enumerate_all(QUERIES)
+    assert small_systems.agreement(ranking, expected) == 1.0
+    # Evidence says what was written: its scores make the document's.
+    total = sum if made.documents_of.kind == "ngrams" else max
+    for row, scores, reasons in zip(ranking.doc_index, ranking.score, ranking.evidence, strict=True):
+        assert len(reasons) == np.sum(row >= 0) == len(expected[0])
+        for document, score, why in zip(row.tolist(), scores.tolist(), reasons, strict=False):
+            np.testing.assert_allclose(total([one.score for one in why]), score, rtol=1e-4)
+            if made.documents_of.kind == "best_docid":
+                names = {made.docids.name(int(row_)) for row_ in made.docids.rows_of(document)}
+                assert {one.text for one in why} == names
+
+
+def test_evidence_of_ngrams_stands_in_the_document(system, corpus):
+    made, _ = system
+    if made.documents_of.kind != "ngrams":
+        pytest.skip("of n-grams")
+    ranking = made.retrieve(QUERIES[:1], 20, explain=True)
+    for document, reasons in zip(ranking.doc_index[0].tolist(), ranking.evidence[0], strict=True):
+        for reason in reasons:
+            encoded = [made.vocabulary.encode(part) for part in (corpus.titles[document], corpus.texts[document])]
+            n = len(reason.tokens)
+            assert any(list(reason.tokens) == row[i : i + n] for row in encoded for i in range(len(row)))
+
+
+def test_a_filter_is_exact(system):
+    made, enumerate_all = system
+    allowed = np.random.default_rng(0).random(200) < 0.3
+    ranking = made.retrieve(QUERIES, 200, allowed=allowed)
+    assert small_systems.agreement(ranking, enumerate_all(QUERIES, allowed)) == 1.0
+    found = ranking.doc_index[ranking.doc_index >= 0]
+    assert len(found) and allowed[found].all()
+
+
+def test_saved_and_loaded_it_answers_the_same(system, corpus, tmp_path):
+    made, _ = system
+    index.save(tmp_path / "index", made, corpus)
+    searcher = index.load(tmp_path / "index")
+    assert isinstance(searcher.retriever, GenerativeRetriever)
+    searcher.retriever._reader.batch_size = made._reader.batch_size  # how to compute, which is not kept
+    expected, found = (one.retrieve(QUERIES, 200, explain=True) for one in (made, searcher))
+    np.testing.assert_array_equal(found.doc_index, expected.doc_index)
+    np.testing.assert_array_equal(found.score, expected.score)
+    assert found.evidence == expected.evidence
+    assert searcher.search(QUERIES[0], k=1)[0].doc_id == corpus.doc_ids[int(expected.doc_index[0, 0])]
+
+
+def test_other_parameters_rebuild_nothing(system):
+    made, _ = system
+    other = made.with_parameters(jax.tree.map(lambda leaf: -leaf, made.model.params))
+    assert other.constraint is made.constraint and other.documents_of is made.documents_of
+    assert (other.retrieve(QUERIES, 5).score != made.retrieve(QUERIES, 5).score).any()
+
+
+def test_the_prompt_was_read_once(system):
+    made, _ = system
+    if not isinstance(made.model, models.PromptedDecoder):
+        pytest.skip("of the network with a prompt")
+    made.retrieve(QUERIES, 3)
+    jax.effects_barrier()
+    length = len(made.model.prompt)
+    assert READ in ([length], [length, length])  # once more with the other parameters above
