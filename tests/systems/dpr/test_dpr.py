@@ -53,10 +53,9 @@ def training(**changes: Any) -> ContrastiveTraining:
     return ContrastiveTraining(**(chosen | changes))
 
 
-def embeddings(model_dir: pathlib.Path) -> pathlib.Path:
+def embeddings(model_dir: pathlib.Path, shared: pathlib.Path) -> pathlib.Path:
     """The folder of the vectors that a run's index is of, which runs share."""
-    inputs = storage.read_folder(model_dir / "index").meta["inputs"]
-    return model_dir.parent / "shared" / f"encoded-{inputs['embeddings']}"
+    return shared / f"encoded-{storage.read_folder(model_dir / 'index').meta['inputs']['embeddings']}"
 
 
 def quiet(line: str) -> None:
@@ -94,7 +93,7 @@ def test_what_is_on_disk_is_what_was_returned(finished):
     assert isinstance(searcher.retriever, DenseRetriever)
     one, other = (s.retrieve(queries, 24) for s in (finished.searcher, searcher))
     np.testing.assert_array_equal(one.doc_index, other.doc_index)
-    vectors = storage.load_array(embeddings(finished.model_dir) / "vectors.npy")
+    vectors = storage.load_array(embeddings(finished.model_dir, finished.model_dir.parent / "shared") / "vectors.npy")
     expected = searcher.retriever.encoder.encode(searcher.corpus.contents, "document")
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
@@ -168,7 +167,7 @@ def test_the_side_of_queries_is_trained_alone(beir, finished, tmp_path):
     leaves = [jax.tree.leaves(tree) for tree in (before, after["document"], after["query"])]
     assert all(np.array_equal(*pair) for pair in zip(leaves[0], leaves[1], strict=True))
     assert any(not np.array_equal(*pair) for pair in zip(leaves[0], leaves[2], strict=True))
-    vectors = storage.load_array(embeddings(model_dir) / "vectors.npy")
+    vectors = storage.load_array(embeddings(model_dir, shared["shared_dir"]) / "vectors.npy")
     expected = searcher.retriever.encoder.encode(searcher.corpus.contents, "document")
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
