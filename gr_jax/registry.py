@@ -51,7 +51,7 @@ class Registry(Generic[Entry]):
         Raises:
           InputError: nobody registered it; lists the kinds that there are.
         """
-        if kind not in self._entries and self._fill is not None:
+        if isinstance(kind, str) and kind not in self._entries and self._fill is not None:
             fill, self._fill = self._fill, None
             fill()
         if not isinstance(kind, str) or kind not in self._entries:

@@ -77,11 +77,14 @@ class Taken:
         return folder
 
     def identity(self) -> Any:
-        """What the encoder's files hold."""
+        """What the encoder's files hold, and how it reads texts, which its manifest says."""
         folder = self.folder
         files = storage.read_folder(folder, verify=False).files
         own = {name: entry["sha256"] for name, entry in sorted(files.items()) if name.startswith("encoder/")}
-        return digest({name: checksum for name, checksum in own.items() if not name.endswith(storage.MANIFEST)})
+        reads = storage.read_folder(folder / "encoder", verify=False).meta
+        return digest(
+            {name: sha for name, sha in own.items() if not name.endswith(storage.MANIFEST)} | {"reads": reads}
+        )
 
     def training(self) -> dict[str, Any] | None:
         """How it was trained, as its manifest says; None where it was not."""

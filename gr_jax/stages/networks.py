@@ -130,7 +130,7 @@ def query_tower(encoder: DenseEncoder, dropout: float) -> Pretrained:
     if config.projection is not None or config.pooling == "pooler":
         raise InputError(
             "queries' vectors are pooled states here, and this document encoder makes more of them",
-            'Set Encoders.projection = 0 and Encoders.pooling = "mean" or "cls".',
+            'Set Encoders.projection = None and Encoders.pooling = "mean" or "cls".',
             value=config.projection or config.pooling,
         )
     params = jax.tree.map(np.asarray, dict(encoder.params[config.scope("query")]))

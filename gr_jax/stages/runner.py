@@ -8,7 +8,6 @@ settings that changed, and is made again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
@@ -64,14 +63,16 @@ class Runner:
         """
         for stage in stages:  # before anything is made: training takes hours, and the refusal would come after it
             storage.refuse_to_replace_others(self.folder(stage))
-        for stage in stages:
-            if self._finished(stage):
-                self.say(f"✓ {stage.name}: already made, {self.folder(stage)}")
-                continue
-            with self._maker(stage) as makes:
-                if makes:
-                    self._make(stage, corpus)
-        self._remember()
+        try:
+            for stage in stages:
+                if self._finished(stage):
+                    self.say(f"✓ {stage.name}: already made, {self.folder(stage)}")
+                    continue
+                with self._maker(stage) as makes:
+                    if makes:
+                        self._make(stage, corpus)
+        finally:
+            self._remember()
 
     def say_what_is_stale(self, stages: Sequence[Stage]) -> None:
         """Says which of these stages, which are not to be made now, have a folder of an earlier run."""
@@ -99,7 +100,9 @@ class Runner:
         """Who makes a stage: whoever comes first. Others wait, and find it made. The system lets go of the lock of a
         process that dies."""
         root = self.shared_dir if stage.shared else self.model_dir
-        with _locked(root / _LOCKS / f"{stage.name}-{stage.key}", lambda: self.say(_WAITING.format(stage.name))):
+        # As its folder is named: two systems may call one shared stage by two names.
+        lock = root / _LOCKS / f"{stage.kind if stage.shared else stage.name}-{stage.key}"
+        with storage.locked(lock, lambda: self.say(_WAITING.format(stage.name))):
             yield not self._finished(stage)
 
     def _make(self, stage: Stage, corpus: str) -> None:
@@ -162,35 +165,6 @@ class Runner:
                 deeper = []
             changes += deeper or [f"{upstream.name} was made anew"]
         return changes
-
-
-@contextlib.contextmanager
-def _locked(path: pathlib.Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Only one process at a time is within; nothing is left of the lock afterwards.
-
-    Args:
-      path: of the lock's file.
-      wait: called before waiting for another process.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with open(path, "a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                wait()
-                fcntl.flock(file, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
-                    try:
-                        yield
-                    finally:
-                        path.unlink(missing_ok=True)
-                        with contextlib.suppress(OSError):  # others' locks are in it
-                            path.parent.rmdir()
-                    return
-        # Who held it has removed it: another process may hold one of the same name by now.
-        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

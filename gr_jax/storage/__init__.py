@@ -12,3 +12,4 @@ from gr_jax.storage.folder import is_complete as is_complete
 from gr_jax.storage.folder import read_folder as read_folder
 from gr_jax.storage.folder import refuse_to_replace_others as refuse_to_replace_others
 from gr_jax.storage.folder import write_folder as write_folder
+from gr_jax.storage.locks import locked as locked

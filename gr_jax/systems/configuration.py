@@ -118,9 +118,11 @@ def to_gin(
       model_dir, shared_dir: of the run.
     """
     name = type(system).__name__
-    lines = [f"import {MODULE}.systems", "", f"run.system = @{name}"]
-    if source is not None:
-        kind = type(source).__name__
+    lines = [f"import {MODULE}.systems", *_imports(system, source), "", f"run.system = @{name}"]
+    kind = type(source).__name__
+    if source is not None and type(source) not in registered(object):
+        lines.append(f"# run.source was a {kind}, which gin does not know.")
+    elif source is not None:
         lines.append(f"run.source = @{kind}()")
         lines += [f"{kind}.{field.name} = {_text(getattr(source, field.name))}" for field in dataclasses.fields(source)]
     for argument, value in (("model_dir", model_dir), ("shared_dir", shared_dir)):
@@ -137,6 +139,12 @@ def to_gin(
         else:
             lines += [f"{name}.{field.name} = {_text(value)}"]
     return "\n".join(lines) + "\n"
+
+
+def _imports(*objects: Any) -> list[str]:
+    """What registers classes from elsewhere than this package."""
+    modules = {type(one).__module__ for one in objects if one is not None} - {"__main__", "builtins"}
+    return [f"import {name}" for name in sorted(modules) if name.split(".")[0] != MODULE]
 
 
 def _text(value: Any) -> str:

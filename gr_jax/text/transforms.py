@@ -12,7 +12,6 @@ from gr_jax.errors import InputError
 # and the places where a capital starts a word ("fooBar", "HTTPServer").
 _SEPARATORS = re.compile(r"_+|(?<=\w)\.(?=[^\W\d])")
 _CAPITALS = re.compile(r"(?<=[^\W\d_])(?<=[^A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_SPACES = re.compile(r"[ \t]{2,}")
 
 
 def split_identifiers(text: str) -> str:

@@ -78,3 +78,10 @@ def test_loading_maps_the_documents(tmp_path):
     searcher = index.load(tmp_path / "index")
     assert searcher.corpus.fingerprint == CORPUS.fingerprint
     assert isinstance(searcher.corpus.texts.blob, np.memmap)
+
+
+def test_a_kind_that_is_no_name_is_refused():
+    kinds: Registry = Registry("kind of thing")
+    kinds.when_unknown(lambda: None)
+    with pytest.raises(InputError, match="there is no such kind of thing here"):
+        kinds.find(["a list"])

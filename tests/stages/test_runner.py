@@ -1,6 +1,7 @@
 """Stages: made once, made again exactly when something changed, and never half."""
 
 import builtins
+import errno
 import json
 import os
 import pathlib
@@ -424,3 +425,52 @@ def test_a_killed_maker_leaves_the_lock_free(tmp_path):
     wait_for(tmp_path / "began_three")
     third.kill()
     third.communicate()
+
+
+@stage(shared=True)
+def missing(place: Place, *, file: str) -> None:
+    open(file).close()
+
+
+def test_a_file_that_a_stage_does_not_find_is_said_as_it_is(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        Runner(tmp_path / "run").run([missing(file=str(tmp_path / "nowhere"))])
+    assert not list(tmp_path.rglob(".locks"))
+
+
+def test_a_shared_stage_has_one_lock_whatever_its_name(tmp_path):
+    """Two systems may call it by two names; its folder is one."""
+    holder = Runner(tmp_path / "run")
+    with holder._maker(words(text="a").named("pairs")):
+        locks = [one.name for one in tmp_path.rglob(".locks/*")]
+        assert locks == [holder.folder(words(text="a").named("encoder_pairs")).name]
+
+
+def test_a_run_below_a_file_is_refused_in_words(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="a part of this path is a file"):
+        Runner(tmp_path / "file" / "run", shared_dir=tmp_path / "file" / "shared").run([words(text="a")])
+
+
+def test_without_locks_of_the_file_system_stages_are_made(bench, monkeypatch):
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    assert bench.run() == ["words", "counts", "report"]
+
+
+def test_the_lock_is_made_anew_where_another_process_has_just_removed_its_folder(tmp_path, monkeypatch):
+    tried: list[str] = []
+
+    def opened(path: Any, *more: Any, **settings: Any) -> Any:
+        if pathlib.Path(path).parent.name == ".locks" and not tried:
+            tried.append(str(path))
+            pathlib.Path(path).parent.rmdir()
+        return original(path, *more, **settings)
+
+    original = builtins.open
+    monkeypatch.setattr(builtins, "open", opened)
+    with storage.locked(tmp_path / ".locks" / "one", lambda: None):
+        assert tried and (tmp_path / ".locks" / "one").exists()
+    assert not (tmp_path / ".locks").exists()

@@ -245,3 +245,12 @@ def test_any_system_is_written_and_read_back_equal(system):
 
     check()
     assert sum(different) > 10
+
+
+def test_a_source_that_gin_does_not_know_is_said_and_reads_back_without():
+    class Mine:
+        """What a user may write: identity and load alone."""
+
+    text = configuration.to_gin(Toy(), Mine())
+    assert "# run.source was a Mine, which gin does not know." in text
+    assert read_back(text) == Toy()
