@@ -15,7 +15,7 @@ def system(tmp_path_factory):
     return small_system.build(tmp_path_factory.mktemp("system"))
 
 
-@pytest.mark.slow  # the recipe learns as much by heart in tests/recipes
+@pytest.mark.slow  # the system learns as much by heart in tests/systems/dsi
 def test_64_documents_are_learnt_by_heart(system):
     """The overfitting check: every training query finds its document first."""
     one = training.make_mesh(1, 1, devices=jax.devices()[:1])

@@ -217,7 +217,7 @@ def test_links_are_followed(tmp_path):
 
 
 def test_manifest_is_hashable_state_only():
-    """Two manifests of the same content are equal: recipes compare them."""
+    """Two manifests of the same content are equal: stages compare them."""
     assert Manifest("index", made_from="a") == Manifest("index", made_from="a")
     assert Manifest("index", made_from="a") != Manifest("index", made_from="b")
 
