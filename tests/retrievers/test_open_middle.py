@@ -45,48 +45,47 @@ READ: list[int] = []
 
 @pytest.fixture(scope="module", params=["ngrams", "contextual_titles", "prompted"])
 def system(request, corpus, vocabulary):
-    """A retriever with enough beams for everything, and its enumeration."""
+    """A retriever with enough beams for everything, its enumeration, and its answer."""
     if request.param == "ngrams":
-        made = small_systems.ngrams(corpus, **SETTINGS)
+        made = small_systems.ngrams(corpus, most_occurrences=32, **SETTINGS)
     elif request.param == "contextual_titles":
         made = small_systems.contextual_titles(corpus, vocabulary, **SETTINGS)
     else:
         READ.clear()
         made = small_systems.prompted(corpus, vocabulary, network=Counting, **SETTINGS)
     made.beams = small_systems.enough_beams(made, corpus)
-    return made, functools.partial(small_systems.enumerate_all, made, corpus)
+    return made, functools.partial(small_systems.enumerate_all, made, corpus), made.retrieve(QUERIES, 200, explain=True)
 
 
 def test_searched_it_finds_what_enumeration_finds(system):
-    made, enumerate_all = system
-    ranking = made.retrieve(QUERIES, 200, explain=True)
-    expected = enumerate_all(QUERIES)
-    assert small_systems.agreement(ranking, expected) == 1.0
-    # Evidence says what was written: its scores make the document's.
+    _, enumerate_all, ranking = system
+    assert small_systems.agreement(ranking, enumerate_all(QUERIES)) == 1.0
+
+
+def test_evidence_is_what_was_written_and_makes_the_score(system, corpus):
+    made, _, ranking = system
     total = sum if made.documents_of.kind == "ngrams" else max
     for row, scores, reasons in zip(ranking.doc_index, ranking.score, ranking.evidence, strict=True):
-        assert len(reasons) == np.sum(row >= 0) == len(expected[0])
+        assert len(reasons) == np.sum(row >= 0) > 100
         for document, score, why in zip(row.tolist(), scores.tolist(), reasons, strict=False):
             np.testing.assert_allclose(total([one.score for one in why]), score, rtol=1e-4)
-            if made.documents_of.kind == "best_docid":
-                names = {made.docids.name(int(row_)) for row_ in made.docids.rows_of(document)}
-                assert {one.text for one in why} == names
+            if made.documents_of.kind == "ngrams":
+                parts = [made.vocabulary.encode(part) for part in (corpus.titles[document], corpus.texts[document])]
+                assert all(any(_stands_in(list(one.tokens), part) for part in parts) for one in why)
+            else:
+                rows = [int(docid) for docid in made.docids.rows_of(document)]
+                names = {"-".join(map(str, made.docids.sequence(docid))) for docid in rows}
+                assert {one.text for one in why} == (
+                    names if made.docids.texts is None else {made.docids.name(docid) for docid in rows}
+                )
 
 
-def test_evidence_of_ngrams_stands_in_the_document(system, corpus):
-    made, _ = system
-    if made.documents_of.kind != "ngrams":
-        pytest.skip("of n-grams")
-    ranking = made.retrieve(QUERIES[:1], 20, explain=True)
-    for document, reasons in zip(ranking.doc_index[0].tolist(), ranking.evidence[0], strict=True):
-        for reason in reasons:
-            encoded = [made.vocabulary.encode(part) for part in (corpus.titles[document], corpus.texts[document])]
-            n = len(reason.tokens)
-            assert any(list(reason.tokens) == row[i : i + n] for row in encoded for i in range(len(row)))
+def _stands_in(ngram: list[int], tokens: list[int]) -> bool:
+    return any(tokens[i : i + len(ngram)] == ngram for i in range(len(tokens)))
 
 
 def test_a_filter_is_exact(system):
-    made, enumerate_all = system
+    made, enumerate_all, _ = system
     allowed = np.random.default_rng(0).random(200) < 0.3
     ranking = made.retrieve(QUERIES, 200, allowed=allowed)
     assert small_systems.agreement(ranking, enumerate_all(QUERIES, allowed)) == 1.0
@@ -95,30 +94,31 @@ def test_a_filter_is_exact(system):
 
 
 def test_saved_and_loaded_it_answers_the_same(system, corpus, tmp_path):
-    made, _ = system
+    made, _, expected = system
     index.save(tmp_path / "index", made, corpus)
     searcher = index.load(tmp_path / "index")
     assert isinstance(searcher.retriever, GenerativeRetriever)
     searcher.retriever._reader.batch_size = made._reader.batch_size  # how to compute, which is not kept
-    expected, found = (one.retrieve(QUERIES, 200, explain=True) for one in (made, searcher))
+    found = searcher.retrieve(QUERIES, 200, explain=True)
     np.testing.assert_array_equal(found.doc_index, expected.doc_index)
     np.testing.assert_array_equal(found.score, expected.score)
     assert found.evidence == expected.evidence
-    assert searcher.search(QUERIES[0], k=1)[0].doc_id == corpus.doc_ids[int(expected.doc_index[0, 0])]
 
 
 def test_other_parameters_rebuild_nothing(system):
-    made, _ = system
+    made, _, before = system
     other = made.with_parameters(jax.tree.map(lambda leaf: -leaf, made.model.params))
     assert other.constraint is made.constraint and other.documents_of is made.documents_of
-    assert (other.retrieve(QUERIES, 5).score != made.retrieve(QUERIES, 5).score).any()
+    assert (other.retrieve(QUERIES, 200).score != before.score).any()
 
 
 def test_the_prompt_was_read_once(system):
-    made, _ = system
+    made, _, _ = system
     if not isinstance(made.model, models.PromptedDecoder):
         pytest.skip("of the network with a prompt")
-    made.retrieve(QUERIES, 3)
+    READ.clear()
+    again = made.with_parameters(made.model.params)
+    for _ in range(2):
+        again.retrieve(QUERIES, 200)
     jax.effects_barrier()
-    length = len(made.model.prompt)
-    assert READ in ([length], [length, length])  # once more with the other parameters above
+    assert READ == [len(made.model.prompt)]
