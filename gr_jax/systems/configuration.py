@@ -24,6 +24,7 @@ from gr_jax.stages.settings import Settings, default_of, fields_of, rules_of, se
 
 MODULE = "gr_jax"
 T = TypeVar("T", bound=Settings)
+C = TypeVar("C")
 
 
 def from_gin(system: type[T], every: Sequence[type[Settings]]) -> T:
@@ -93,7 +94,7 @@ def _registered(selector: str) -> type[Settings] | None:
     return wrapped if isinstance(wrapped, type) and issubclass(wrapped, Settings) else None
 
 
-def registered(base: type[T]) -> list[type[T]]:
+def registered(base: type[C]) -> list[type[C]]:
     """The classes that gin knows and that extend this one."""
     found = (one.wrapped for _, one in gin.config._REGISTRY.items())
     return [one for one in found if isinstance(one, type) and issubclass(one, base)]
