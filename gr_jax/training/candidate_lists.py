@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import math
-import os
-import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float32, Int32
 
-from gr_jax import storage
 from gr_jax.errors import InputError
-
-KIND = "candidate_lists"
+from gr_jax.training.tables import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +30,7 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CandidateLists:
+class CandidateLists(Table):
     """Candidates of every query, in an order that may mean something (a teacher's, say). A list may have several
     relevant ones, of several grades, or none at all.
 
@@ -48,6 +42,8 @@ class CandidateLists:
     Raises:
       InputError: the shapes do not fit together, or a row has a document twice.
     """
+
+    kind = "candidate_lists"
 
     documents: Int32[np.ndarray, "queries n"]
     grades: Int32[np.ndarray, "queries n"]
@@ -80,56 +76,6 @@ class CandidateLists:
             grades[number, : len(row)] = [candidate.grade for candidate in row]
             scores[number, : len(row)] = [candidate.teacher_score for candidate in row]
         return cls(documents, grades, None if np.isnan(scores).all() else scores)
-
-    def __len__(self) -> int:
-        return len(self.documents)
-
-    @property
-    def width(self) -> int:
-        """Most candidates of a query."""
-        return self.documents.shape[1]
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits of the content."""
-        digest = hashlib.sha256()
-        for array in (self.documents, self.grades, self.teacher_scores):
-            digest.update(b"none" if array is None else f"{array.shape}".encode())
-            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()[:16]
-
-    @property
-    def settings(self) -> Any:
-        """What a checkpoint keeps of them, JSON."""
-        return self.fingerprint
-
-    def at(self, step: int) -> CandidateLists:
-        """The lists that the batch of this step draws from: always these."""
-        del step
-        return self
-
-    def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "", gin: str = "") -> None:
-        """Writes an artefact of kind "candidate_lists"."""
-        meta = {"queries": len(self), "width": self.width}
-        with storage.write_folder(folder, KIND, corpus=corpus, made_from=made_from, meta=meta, gin=gin) as new:
-            for field in dataclasses.fields(self):
-                array = getattr(self, field.name)
-                if array is not None:
-                    np.save(new / f"{field.name}.npy", array)
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike, *, verify: bool = True) -> CandidateLists:
-        """Memory-maps what `save` wrote.
-
-        Raises:
-          InputError: there is none, or it is truncated or altered.
-        """
-        folder = pathlib.Path(folder)
-        files = storage.read_folder(folder, KIND, verify=verify).files
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(
-            **{name: storage.load_array(folder / f"{name}.npy", mmap=True) for name in names if f"{name}.npy" in files}
-        )
 
 
 class ListSource(Protocol):

@@ -8,26 +8,21 @@ choices follow from a seed.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
-import os
-import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Int32
 
-from gr_jax import storage
 from gr_jax.errors import InputError
+from gr_jax.training.tables import Table
 from gr_jax.training.token_store import Ragged
 
-KIND = "negatives"
 _CHUNK = 1 << 15  # queries that are worked on at once
 
 
 @dataclasses.dataclass(frozen=True)
-class Negatives:
+class Negatives(Table):
     """Wrong answers of every query.
 
     Attributes:
@@ -37,6 +32,8 @@ class Negatives:
     Raises:
       InputError: the shapes do not fit together.
     """
+
+    kind = "negatives"
 
     documents: Int32[np.ndarray, "queries n"]
     teacher_scores: Float32[np.ndarray, "queries n_plus_one"] | None = None
@@ -48,56 +45,6 @@ class Negatives:
             raise InputError(
                 f"teacher_scores of negatives must have the shape {shape}", "Give one row a query.", value=scores.shape
             )
-
-    def __len__(self) -> int:
-        return len(self.documents)
-
-    @property
-    def width(self) -> int:
-        """Most negatives of a query."""
-        return self.documents.shape[1]
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits of the content."""
-        digest = hashlib.sha256()
-        for array in (self.documents, self.teacher_scores):
-            digest.update(b"none" if array is None else f"{array.shape}".encode())
-            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()[:16]
-
-    @property
-    def settings(self) -> Any:
-        """What a checkpoint keeps of them, JSON."""
-        return self.fingerprint
-
-    def at(self, step: int) -> Negatives:
-        """The table that the batch of this step draws from: always this one. See `RefreshedNegatives`."""
-        del step
-        return self
-
-    def save(self, folder: str | os.PathLike, *, corpus: str = "", made_from: str = "", gin: str = "") -> None:
-        """Writes an artefact of kind "negatives"."""
-        meta = {"queries": len(self), "width": self.width}
-        with storage.write_folder(folder, KIND, corpus=corpus, made_from=made_from, meta=meta, gin=gin) as new:
-            for field in dataclasses.fields(self):
-                array = getattr(self, field.name)
-                if array is not None:
-                    np.save(new / f"{field.name}.npy", array)
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike, *, verify: bool = True) -> Negatives:
-        """Memory-maps what `save` wrote.
-
-        Raises:
-          InputError: there is none, or it is truncated or altered.
-        """
-        folder = pathlib.Path(folder)
-        files = storage.read_folder(folder, KIND, verify=verify).files
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(
-            **{name: storage.load_array(folder / f"{name}.npy", mmap=True) for name in names if f"{name}.npy" in files}
-        )
 
 
 def random_negatives(relevant: Ragged, num_documents: int, count: int, *, seed: int = 0) -> Negatives:
