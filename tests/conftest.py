@@ -28,6 +28,7 @@ import jax
 import pytest
 
 import gr_jax.opening  # noqa: F401  every kind of index can be opened
+from tests import small_data, small_dsi
 
 # What a process may hold before it forgets the programs that it compiled. Without that each grows to 6 GiB.
 MOST_BYTES = 2 * 2**30
@@ -63,6 +64,18 @@ def shared_data() -> pathlib.Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; name its folder in GR_JAX_SHARED_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def beir(tmp_path_factory) -> pathlib.Path:
+    """A folder of 24 documents, with queries of every split."""
+    return small_data.write_beir(tmp_path_factory.mktemp("beir") / "mine", count=small_dsi.COUNT)
+
+
+@pytest.fixture(scope="session")
+def memorised(tmp_path_factory) -> small_dsi.Memorised:
+    """64 documents, which a DSI has learnt by heart."""
+    return small_dsi.memorise(tmp_path_factory)
 
 
 @pytest.fixture(scope="module", autouse=True)

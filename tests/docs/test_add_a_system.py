@@ -40,26 +40,21 @@ def test_it_is_short():
     assert len(code.splitlines()) <= MOST_LINES
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_data.write_beir(tmp_path_factory.mktemp("beir") / "mine", count=24)
-
-
-def test_it_retrieves_and_its_settings_are_its_key(example, corpus, tmp_path):
+def test_it_retrieves_and_its_settings_are_its_key(example, beir, tmp_path):
     system = example.Prototypes(encoders=Encoders(**SMALL))
     said: list[str] = []
-    searcher = system.run(corpus, tmp_path / "run", say=said.append)
+    searcher = system.run(beir, tmp_path / "run", say=said.append)
     assert len(searcher.search("where is the red cat", k=3)) == 3
     assert (tmp_path / "run" / "results" / "report.html").is_file()
     key = storage.read_folder(tmp_path / "run" / "index").made_from
     nearer = example.Prototypes(encoders=Encoders(**SMALL), pull=example.Pull(weight=0.25))
-    nearer.run(corpus, tmp_path / "run", say=said.append)
+    nearer.run(beir, tmp_path / "run", say=said.append)
     assert storage.read_folder(tmp_path / "run" / "index").made_from != key
     assert any(line.startswith("✓ model: already made") for line in said)
     assert any("weight: 0.5 → 0.25" in line for line in said)
 
 
-def test_all_of_the_weight_on_queries_is_their_mean(example, corpus, tmp_path):
+def test_all_of_the_weight_on_queries_is_their_mean(example, beir, tmp_path):
     """Against the same by hand: with one query a document, its vector is that query's."""
     from gr_jax.stages.negatives import load_encoder
     from gr_jax.stages.pseudo_queries import PseudoQueries
@@ -70,20 +65,20 @@ def test_all_of_the_weight_on_queries_is_their_mean(example, corpus, tmp_path):
         pseudo_queries=PseudoQueries(kinds={"title": 1}),
         pull=example.Pull(weight=1.0),
     )
-    system.run(corpus, tmp_path / "run", say=lambda line: None)
+    system.run(beir, tmp_path / "run", say=lambda line: None)
     (folder,) = (tmp_path / "shared").glob("pulled-*")
     titles = [row["title"] for row in small_data.documents(24)]
     expected = load_encoder(tmp_path / "run" / "model").encode(titles, "query")
     assert abs(load_vectors(folder) - expected).max() < 1e-5
 
 
-def test_gin_finds_it(example, corpus, tmp_path):
+def test_gin_finds_it(example, beir, tmp_path):
     gin.clear_config()
     try:
         gin.parse_config(f"""
             run.system = @Prototypes
             run.source = @BeirFolder()
-            BeirFolder.folder = {str(corpus)!r}
+            BeirFolder.folder = {str(beir)!r}
             run.model_dir = {str(tmp_path / "run")!r}
             pull/Pull.weight = 0.75
             Pull.most_queries = 2

@@ -112,10 +112,9 @@ def test_other_parameters_rebuild_nothing(system):
     assert (other.retrieve(QUERIES, 200).score != before.score).any()
 
 
+@pytest.mark.parametrize("system", ["prompted"], indirect=True)
 def test_the_prompt_was_read_once(system):
     made, _, _ = system
-    if not isinstance(made.model, models.PromptedDecoder):
-        pytest.skip("of the network with a prompt")
     READ.clear()
     again = made.with_parameters(made.model.params)
     for _ in range(2):

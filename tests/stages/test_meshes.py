@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gr_jax import corpus, systems
-from tests.stages.conftest import dsi, network, quiet, training
+from tests.small_dsi import dsi, network, quiet, training
 
 
 def trained(beir, model_dir, mesh):

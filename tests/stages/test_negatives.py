@@ -13,7 +13,7 @@ from gr_jax.stages import encoders, keys, negatives
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.token_store import TokenStore
 from tests.models import random_folders
-from tests.stages.conftest import quiet
+from tests.small_dsi import quiet
 
 SHARES = {"file": 0.5, "random": 0.5}
 

@@ -9,7 +9,7 @@ from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
 from gr_jax.stages import networks
 from tests.models import random_folders
-from tests.stages.conftest import network
+from tests.small_dsi import network
 
 VECTORS = np.random.default_rng(0).normal(size=(20, 16)).astype(np.float32)
 VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)

@@ -13,7 +13,7 @@ from gr_jax.stages import clusters, docids, documents, vectors
 from gr_jax.stages.graph import in_order
 from gr_jax.stages.runner import Runner
 from gr_jax.stages.sources import BeirFolder
-from tests.stages.conftest import COUNT, network, quiet
+from tests.small_dsi import COUNT, network, quiet
 
 QUERIES = ["where is the red cat", "who saw a grey goat", "a bee"]
 ENCODERS = systems.Encoders(

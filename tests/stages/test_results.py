@@ -11,7 +11,7 @@ from gr_jax import corpus, evaluation, storage, systems
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
 from gr_jax.stages import results
-from tests.stages.conftest import COUNT, network, quiet
+from tests.small_dsi import COUNT, network, quiet
 
 
 def test_metrics_are_those_of_the_runs(memorised):

@@ -8,7 +8,7 @@ import pytest
 import gr_jax
 from gr_jax import systems
 from gr_jax.errors import InputError
-from tests.stages.conftest import COUNT, dsi, quiet, training
+from tests.small_dsi import COUNT, dsi, quiet, training
 
 WITHOUT_LEVELS = ("titles", "naive_numeric")
 

@@ -11,7 +11,7 @@ from gr_jax.models import network_folder
 from gr_jax.retrievers import Ranking
 from gr_jax.stages import runner
 from gr_jax.stages import training as training_lib
-from tests.stages.conftest import dsi, quiet, training
+from tests.small_dsi import dsi, quiet, training
 
 PARAMETERS = f"model/{network_folder.PARAMETERS_FILE}"
 

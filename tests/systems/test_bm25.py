@@ -9,7 +9,7 @@ import gr_jax
 from gr_jax import corpus, retrievers, systems
 from gr_jax.systems import BM25
 from tests import small_data
-from tests.systems.small_dsi import Said
+from tests.small_dsi import Said
 
 
 def test_it_answers_as_the_retriever_does(tmp_path):

@@ -201,11 +201,11 @@ GDR_STAGES: dict[str, list[str]] = {
         *each("mining", "shares skip"),
         *each("training", CONTRASTIVE),
         "training",
-        *each("search", "beams normalize length_penalty betas most_share codes max_query_length"),  # dev's looks, too
+        *each("search", "beams normalize length_penalty betas most_share codes"),  # dev's looks, too
     ],
     "model index results": ["mining.refresh_every"],  # which a second training does not have
     _AFTER_MODEL: [*each("joint", CONTRASTIVE), "joint"],
-    "index results": each("search", "chosen measure backend"),
+    "index results": each("search", "chosen measure backend max_query_length"),
     # Nothing then reads the second training's vectors of whole documents.
     "joint_vectors passage_vectors index results": ["most_sentences"],
 }
@@ -274,7 +274,7 @@ ALSO_READ_BY = {("BM25DocT5Query", "Lexical"): {"index"}}
 ANSWERS = {
     "Search": None,
     "Decoding": {"beams", "max_query_length"},
-    "ClusterSearch": {"chosen", "measure", "backend"},
+    "ClusterSearch": {"chosen", "measure", "backend", "max_query_length"},
     "Interaction": {"precision", "first", "depth"},
 }
 # Settings that change nothing in a system as it is by default, and why.

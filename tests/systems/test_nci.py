@@ -12,7 +12,8 @@ from gr_jax.stages.write_docids import Decoding, Training
 from gr_jax.systems.gdr import GDR
 from gr_jax.systems.nci import NCI
 from tests import small_data
-from tests.systems.gdr.small_run import COUNT, Said, settings
+from tests.small_dsi import COUNT, Said
+from tests.systems.gdr.small_run import settings
 
 
 def test_it_writes_the_clusters_of_gdr_and_a_place_in_them(tmp_path):

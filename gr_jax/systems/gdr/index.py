@@ -71,7 +71,7 @@ def index(
     )
     owner = load_owner(vectors) if most_sentences else None
     retriever = make_retriever(
-        module, params, parts, owner, pooling, similarity, search.look,
+        module, params, parts, owner, pooling, similarity, search.look, search.max_query_length,
         most_sentences=most_sentences,
     )  # fmt: skip
     choice = choose_on_dev(retriever, dataset, search)

@@ -77,7 +77,7 @@ def model(
     module, params, multipliers = first_network(parts, network, pooling, matching, training.seed)
     task = _Learning(parts, corpus, pseudo_queries, pairs, negatives, matching, mining, training, query_length,
                      document_length, pooling, look)  # fmt: skip
-    retriever = make_retriever(module, params, parts, None, pooling, matching.similarity, look)
+    retriever = make_retriever(module, params, parts, None, pooling, matching.similarity, look, query_length)
     found = task.against_vectors(place, module, params, multipliers, retriever)
     network_folder.save_network(place.folder, module, found)
 
@@ -114,7 +114,7 @@ def joint_model(
     multipliers = networks.learning_rate_multipliers(module, network, None if scratch else params)
     task = _Learning(parts, corpus, None, pairs, negatives, matching, mining, training, query_length,
                      document_length, pooling, look)  # fmt: skip
-    retriever = make_retriever(module, params, parts, None, pooling, matching.similarity, look)
+    retriever = make_retriever(module, params, parts, None, pooling, matching.similarity, look, query_length)
     params, encoder_then = task.jointly(place, module, params, multipliers, retriever)
     network_folder.save_network(place.folder, module, params)
     encoder_then.save(place.folder / "encoder")
@@ -190,6 +190,7 @@ def make_retriever(
     pooling: str,
     similarity: str,
     look: Look,
+    max_query_length: int,
     *,
     most_sentences: int = 0,
 ) -> GDRRetriever:
@@ -202,6 +203,7 @@ def make_retriever(
       owner: the document of each passage, None for vectors of documents.
       pooling, similarity: of queries' vectors, and with documents'.
       look: how clusters are written and searched.
+      max_query_length: tokens read of a query.
       most_sentences: of a document that have vectors.
     """
     members = docids.memberships(parts.cids)
@@ -229,7 +231,7 @@ def make_retriever(
         pooling=pooling,
         normalize=look.normalize,
         length_penalty=look.length_penalty,
-        max_query_length=look.max_query_length,
+        max_query_length=max_query_length,
     )
 
 

@@ -60,7 +60,8 @@ class ClusterSearch(Settings):
         searches the vectors.
       backend: of the search inside clusters on a host: "numba", "xla", "scann" (without codes), or "auto", by what is
         installed.
-      max_query_length: tokens read of a query.
+      max_query_length: tokens read of a query that is answered. Training reads queries, dev's too, up to
+        `Encoders.query_length`.
     """
 
     beams: int = setting(128, at_least=1)
@@ -95,7 +96,6 @@ class ClusterSearch(Settings):
             beta=self.betas[0],
             most_share=self.most_share,
             codes=self.codes,
-            max_query_length=self.max_query_length,
             backend=self.backend,
         )
 
@@ -110,6 +110,5 @@ class Look(Settings):
     beta: float
     most_share: float
     codes: str | None
-    max_query_length: int
     # ScaNN's scores are rounded; the others find the same.
     backend: str = setting("auto", identity=lambda backend: "scann" if backend == "scann" else "exact")

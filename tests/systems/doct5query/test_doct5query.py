@@ -42,11 +42,6 @@ def run(source, model_dir, **changes):
 
 
 @pytest.fixture(scope="module")
-def beir(tmp_path_factory):
-    return small_data.write_beir(tmp_path_factory.mktemp("beir") / "mine", count=24)
-
-
-@pytest.fixture(scope="module")
 def made(beir, tmp_path_factory):
     root = tmp_path_factory.mktemp("generated")
     return root, run(beir, root / "mine")[0]

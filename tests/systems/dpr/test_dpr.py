@@ -23,7 +23,7 @@ from gr_jax.stages.pairs import HeldOut, training_queries
 from gr_jax.systems import ContrastiveTraining, Mining, Search
 from gr_jax.training.token_store import Ragged
 from tests import small_data
-from tests.systems.small_dsi import Said
+from tests.small_dsi import Said, quiet
 
 PARAMETERS = f"model/encoder/{network_folder.PARAMETERS_FILE}"
 SHARED = ["corpus", "bm25", "pseudo_queries", "vocabulary", "pairs", "negatives"]
@@ -56,10 +56,6 @@ def training(**changes: Any) -> ContrastiveTraining:
 def embeddings(model_dir: pathlib.Path, shared: pathlib.Path) -> pathlib.Path:
     """The folder of the vectors that a run's index is of, which runs share."""
     return shared / f"encoded-{storage.read_folder(model_dir / 'index').meta['inputs']['embeddings']}"
-
-
-def quiet(line: str) -> None:
-    """Says nothing."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,8 +12,8 @@ from gr_jax import corpus, retrievers, storage, systems
 from gr_jax.errors import InputError
 from gr_jax.training.token_store import TokenStore
 from tests import small_data
+from tests.small_dsi import Said, dsi, training
 from tests.systems.configured import read_back
-from tests.systems.small_dsi import Said, dsi, training
 
 STAGES = [
     "corpus",

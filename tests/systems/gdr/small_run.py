@@ -1,4 +1,4 @@
-"""The smallest runs of GDR and NCI there are, and what they say."""
+"""The smallest runs of GDR and NCI there are."""
 
 from __future__ import annotations
 
@@ -11,26 +11,13 @@ from gr_jax.stages.clusters import Clusters
 from gr_jax.stages.contrastive import ContrastiveTraining
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.negatives import Mining
-from gr_jax.stages.networks import Network
 from gr_jax.stages.pseudo_queries import PseudoQueries
 from gr_jax.systems.gdr import ClusterSearch, Matching
+from tests.small_dsi import Said, network
 
-COUNT = 24
 ENCODERS = Encoders(
     encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1, query_length=24, document_length=32
 )
-
-
-class Said(list):
-    """Lines that a run says, sorted by what they are about."""
-
-    def made(self) -> list[str]:
-        return [line.split(":")[0][2:] for line in self if line.startswith("✓") and "already made" not in line]
-
-
-def network(**changes: Any) -> Network:
-    sizes = {"width": 16, "heads": 2, "mlp_width": 16, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
-    return Network(**{"encoder": "t5", "outputs": "random", "vocabulary": "byte", **sizes, **changes})
 
 
 def training(**changes: Any) -> ContrastiveTraining:

@@ -26,7 +26,8 @@ from gr_jax.training import checkpoints
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.shared_answers import share_answers
 from gr_jax.training.token_store import TokenStore
-from tests.systems.gdr.small_run import ENCODERS, Finished, Said, network, settings, training
+from tests.small_dsi import Said, network
+from tests.systems.gdr.small_run import ENCODERS, Finished, settings, training
 
 OF_THE_ENCODER = [
     "corpus", "vocabulary", "bm25", "pseudo_queries", "encoder_pairs", "encoder_negatives", "document_encoder",
@@ -128,7 +129,14 @@ def test_the_second_training_looks_at_dev_among_some_documents(finished):
         encoder=encoder,
     )
     retriever = learning.make_retriever(
-        module, params, parts, None, told["encoders"].pooling, told["matching"].similarity, told["search"].look
+        module,
+        params,
+        parts,
+        None,
+        told["encoders"].pooling,
+        told["matching"].similarity,
+        told["search"].look,
+        told["encoders"].query_length,
     )
     asked = stages_training.sample_queries(dataset.split("dev"), 8)
     some = contrastive.searched(dataset, {"dev": dataset.split("dev")}, told["joint"])

@@ -20,7 +20,8 @@ from gr_jax.text import HuggingFaceVocabulary
 from gr_jax.training.token_store import TokenStore
 from tests import small_data
 from tests.models import random_folders
-from tests.systems.gdr.small_run import COUNT, training
+from tests.small_dsi import COUNT
+from tests.systems.gdr.small_run import training
 
 
 def write_tokenizer(folder: pathlib.Path, special: list[str]) -> None:
