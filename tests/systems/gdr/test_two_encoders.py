@@ -34,6 +34,7 @@ def write_tokenizer(folder: pathlib.Path, special: list[str]) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", [GDR, NCI])
 def test_t5_reads_queries_and_bert_documents(beir, tmp_path, system):
     """As published: two pretrained encoders, a vocabulary for each, the first token's state, NCI's decoder head."""
