@@ -18,7 +18,7 @@ from gr_jax.stages.dense_results import dense_results
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Place, Stage, stage
-from gr_jax.stages.negatives import Mining, negatives_of
+from gr_jax.stages.negatives import Mining, mining_of, negatives_of
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
@@ -47,6 +47,9 @@ TRAINING = ContrastiveTraining(
 @dataclasses.dataclass(frozen=True)
 class BM25CrossEncoder(System):
     """BM25 → cross-encoder: what BM25 ranks first is read together with the query.
+
+    There is no combination with BM25 beside it: what the cross-encoder did not read has BM25's order already, and no
+    score that could be weighed.
 
     Attributes:
       name: in tables.
@@ -94,13 +97,15 @@ class BM25CrossEncoder(System):
             made = pseudo_queries(corpus, settings=self.pseudo_queries)
             pairs = pairs_of(corpus, made, words, read, self.training.kept_back)
             texts = learning.pair_texts(corpus, words, length=read.document_length)
-            wrong = negatives_of(corpus, made, words, pairs, terms, self.mining, self.training, encoders=read)
+            wrong = negatives_of(
+                corpus, made, words, pairs, terms, self.mining, self.training, encoders=read, texts=texts
+            )
             model = learning.model(
                 corpus, words, pairs, texts, terms, wrong,
                 encoders=self.encoders, crossing=self.crossing, mining=self.mining, training=self.training,
             )  # fmt: skip
         return dense_results(
-            corpus, terms, index(corpus, terms, model, depth=self.crossing.depth), [model], None,
+            corpus, terms, index(corpus, terms, model, depth=self.crossing.depth), [model], None, mining_of(model),
             name=self.name, titles=[self.name],
             provenance=contrastive.provenance(self.pseudo_queries, (self.mining, self.training)),
         ).named("results")  # fmt: skip

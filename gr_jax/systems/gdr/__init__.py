@@ -24,7 +24,8 @@ from gr_jax.stages.document_encoder import (
 )
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Stage
-from gr_jax.stages.negatives import Mining, check_refreshing, negatives_of
+from gr_jax.stages.hybrid import hybrid
+from gr_jax.stages.negatives import Mining, check_refreshing, mining_of, negatives_of
 from gr_jax.stages.networks import Network
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
@@ -167,8 +168,9 @@ class GDR(System):
             read = first.of(self.encoders)
             pairs = pairs_of(corpus, made, words, read, first.kept_back, None if reading is words else reading)
             wrong = negatives_of(
-                corpus, made, words, pairs, terms, self.mining, first, encoder=encoder, clusters=clusters, share=True
-            )
+                corpus, made, words, pairs, terms, self.mining, first, self.joint,
+                encoder=encoder, clusters=clusters, share=True,
+            )  # fmt: skip
             about |= {
                 "mining": self.mining, "pooling": pooling, "look": self.search.look,
                 "query_length": read.query_length,
@@ -189,9 +191,11 @@ class GDR(System):
             similarity=self.matching.similarity, pooling=pooling, search=self.search,
             most_sentences=self.most_sentences or 0,
         )  # fmt: skip
-        return gdr_results(corpus, terms, clusters, model, built, name=self.name, provenance=self._provenance()).named(
-            "results"
-        )
+        both = hybrid(corpus, terms, built, name=self.name)
+        return gdr_results(
+            corpus, terms, clusters, model, built, both, mining_of(model), name=self.name,
+            provenance=self._provenance(),
+        ).named("results")  # fmt: skip
 
     def _provenance(self) -> dict:
         before = None if self.trained is not None else self.encoder_training

@@ -20,7 +20,7 @@ from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.clusters import load_clusters
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
-from gr_jax.stages.negatives import load_encoder
+from gr_jax.stages.negatives import load_encoder, what_mining_took
 from gr_jax.stages.training import folder_bytes
 from gr_jax.stages.vectors import load_owner, load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
@@ -115,14 +115,19 @@ def gdr_results(
     clusters: pathlib.Path,
     model: pathlib.Path,
     index: pathlib.Path,
+    hybrid: pathlib.Path,
+    mined: Sequence[pathlib.Path],
     *,
     name: str,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Runs, measures and the report, with BM25 and the ranking of all documents by the query's vector beside it.
+    """Runs, measures and the report, with BM25, the ranking of all documents by the query's vector and the combination
+    with BM25 beside it.
 
     Args:
       model: the stage that trained last.
+      hybrid: the stage of the combination.
+      mined: stages of negatives.
       name: of the system, in tables.
       provenance: settings that reports must say: "pseudo_queries", "seeds".
     """
@@ -135,8 +140,9 @@ def gdr_results(
         name: retriever,
     }
     splits = results.judged_splits(dataset)
-    report = results.start_report(name, dataset, {**provenance, **_about(index, clusters, retriever)})
-    results.judge(place, report, dataset, systems)
+    about = {**provenance, **_about(index, clusters, retriever)}
+    report = results.judged_report(place, dataset, name, systems, hybrid, about)
+    report.add_fact("mining", what_mining_took(mined))
     results.add_training(report, name, model)
     if splits:
         storage.write_json(place.folder / "clusters.json", _scored(retriever, dataset, splits))

@@ -112,7 +112,7 @@ def test_results_have_bm25_and_the_combination_beside(finished):
     for system, found in compared["test"].items():
         assert found["difference"] == pytest.approx(combined - metrics["test"][system]["RR@10"])
     hybrid = gr_jax.load(finished.model_dir / "hybrid" / "index").retriever
-    assert isinstance(hybrid, HybridRetriever) and list(hybrid.parts) == ["BM25", "dense"]
+    assert isinstance(hybrid, HybridRetriever) and list(hybrid.parts) == ["BM25", "ANCE"]
     choice = json.loads((finished.model_dir / "hybrid" / "weights.json").read_text())
     best = max(point["RR@10"] for point in choice["curve"])
     assert list(hybrid.weights) == choice["weights"] and hybrid.normalize == choice["normalize"]
