@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from benchmarks.harness import Row
 
 
-# Stages that came to stand beside what was there: what a system reaches by itself was the same before there were any.
-_BESIDE = ("hybrid",)
+# Stages that rows may have been recorded without: what a system reaches by itself does not depend on its combination
+# with BM25, and the corpora that were recorded are read nearly whole: none of their documents is cut into pieces.
+_BESIDE = ("hybrid", "pieces")
 
 
 def state(row: Row, recorded: Mapping[str, Record], *, corpora: bool = False) -> str:

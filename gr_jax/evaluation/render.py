@@ -25,7 +25,7 @@ def markdown(report: Results) -> str:
     for split in report.splits:
         header, body = split_table(report, split, marks(comparisons), bold="**{}**")
         parts += [f"## {_plain(split)}", markdown_table(header, body)]
-    parts += report.remarks
+    parts += map(_remark, report.remarks)
     if comparisons:
         parts += [legend(report, comparisons), "## Differences", markdown_table(*comparison_table(report, comparisons))]
     if report.examples:
@@ -165,6 +165,16 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def _remark(sentence: str) -> str:
+    """A sentence whose commands, between backquotes, stay as they are."""
+    parts = re.split("(`[^`]*`)", sentence)
+    return "".join(part if part.startswith("`") else _escaped(part) for part in parts)
+
+
 def _plain(text: str) -> str:
     """Text of a data set within Markdown: on one line, its special characters escaped."""
-    return re.sub(r"[\\`*\[\]<>#|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[\\`*\[\]<>#|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

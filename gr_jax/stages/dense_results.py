@@ -12,6 +12,7 @@ from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import what_mining_took
+from gr_jax.stages.vectors import what_is_read
 
 
 @stage()
@@ -23,6 +24,8 @@ def dense_results(
     trainings: Sequence[pathlib.Path],
     hybrid: pathlib.Path | None,
     mined: Sequence[pathlib.Path],
+    reader: pathlib.Path,
+    in_pieces: pathlib.Path | None,
     *,
     name: str,
     titles: Sequence[str],
@@ -34,6 +37,8 @@ def dense_results(
       trainings: stages with curves.
       hybrid: the stage of the combination with BM25, if there is one.
       mined: stages of negatives.
+      reader: the stage that read the documents, which says how much of them.
+      in_pieces: of the documents' pieces, if there is one.
       name: of the system, in tables.
       titles: what reports call each training.
       provenance: settings that reports must say: "pseudo_queries", "seeds".
@@ -42,6 +47,7 @@ def dense_results(
     searcher = indexes.load(index)
     systems = {results.BM25: load_bm25(bm25, dataset), name: searcher.retriever}
     report = results.judged_report(place, dataset, name, systems, hybrid, provenance)
+    report.add_fact("documents read", what_is_read(reader, in_pieces))
     report.add_fact("mining", what_mining_took(mined))
     for title, trained in zip(titles, trainings, strict=True):
         results.add_training(report, title, trained)

@@ -19,6 +19,7 @@ from gr_jax.stages.docids import load_docids
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import what_mining_took
+from gr_jax.stages.vectors import what_is_read
 from gr_jax.training.metric_writers import read_metrics
 
 BM25 = "BM25"
@@ -45,6 +46,7 @@ def generative_results(
     index: pathlib.Path,
     hybrid: pathlib.Path | None,
     mined: Sequence[pathlib.Path],
+    reader: pathlib.Path,
     *,
     name: str,
     provenance: Mapping[str, Any],
@@ -54,6 +56,7 @@ def generative_results(
     Args:
       hybrid: the stage of the combination with BM25, if there is one.
       mined: stages of negatives.
+      reader: the stage that read the documents for their docids, which says how much of them.
       name: of the system, in tables.
       provenance: settings that reports must say: "pseudo_queries", "normalizer", "seeds".
     """
@@ -64,6 +67,7 @@ def generative_results(
     systems = {BM25: load_bm25(bm25, dataset), name: searcher.retriever}
     about = {"duplicate_rule": _duplicate_rule(ids), "constraint": "trie over all docids", **provenance}
     report = judged_report(place, dataset, name, systems, hybrid, about)
+    report.add_fact("documents read", what_is_read(reader))
     report.add_fact("mining", what_mining_took(mined))
     add_training(report, name, model)
     if splits:

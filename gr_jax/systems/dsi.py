@@ -95,5 +95,5 @@ class DSI(System):
         )
         both = hybrid(corpus, terms, index, name=self.name)
         return results.generative_results(
-            corpus, terms, ids, model, index, both, [], name=self.name, provenance=about
+            corpus, terms, ids, model, index, both, [], embedded, name=self.name, provenance=about
         ).named("results")  # fmt: skip

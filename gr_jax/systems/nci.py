@@ -124,8 +124,9 @@ class NCI(System):
         index = write_docids.index(corpus, ids, reading, model, decoding=self.decoding)
         both = hybrid(corpus, terms, index, name=self.name)
         return results.generative_results(
-            corpus, terms, ids, model, index, both, mining_of(model), name=self.name, provenance=self._provenance()
-        ).named("results")
+            corpus, terms, ids, model, index, both, mining_of(model), vectors, name=self.name,
+            provenance=self._provenance(),
+        ).named("results")  # fmt: skip
 
     def _provenance(self) -> dict:
         seeds = [self.clusters.seed]

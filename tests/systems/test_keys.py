@@ -150,7 +150,7 @@ DSI: dict[str, list[str]] = {
     "index hybrid results": each("decoding", "beams max_query_length"),
 }
 
-_AFTER_MODEL = "joint_model joint_vectors index hybrid results"
+_AFTER_MODEL = "joint_model joint_vectors pieces index hybrid results"
 _AFTER_CLUSTERS = f"negatives model {_AFTER_MODEL}"
 _AFTER_ENCODER = f"vectors clusters {_AFTER_CLUSTERS}"
 CONTRASTIVE = f"{TRAINING} negatives rates chunks dev_documents"
@@ -211,7 +211,8 @@ GDR_STAGES: dict[str, list[str]] = {
     _AFTER_MODEL: [*each("joint", CONTRASTIVE), "joint"],
     "index hybrid results": each("search", "chosen measure backend max_query_length"),
     # Nothing then reads the second training's vectors of whole documents.
-    "joint_vectors passage_vectors index hybrid results": ["most_sentences"],
+    "joint_vectors passage_vectors pieces index hybrid results": ["most_sentences"],
+    "pieces index hybrid results": ["unread"],
 }
 BY_HAND = {"BM25": (systems.BM25(), BM25), "DSI": (systems.DSI(), DSI), "GDR": (OF_GDR, GDR_STAGES)}
 # Of `trained`, whose folder is a finished run: tests/systems/gdr.
@@ -249,7 +250,7 @@ READ_BY: dict[str, set[str]] = {
     "BM25CrossEncoder": _RESULTS,
     "BM25DocT5Query": _RESULTS,
     "NCI": {"model", "hybrid", *_RESULTS},
-    "GDR": {"index", "hybrid", "joint_vectors", "passage_vectors", *_RESULTS},
+    "GDR": {"index", "hybrid", "joint_vectors", "passage_vectors", "pieces", *_RESULTS},
     "Lexical": {"bm25"},
     "Vectors": {"vectors", "examples", "docids"},
     "Identifiers": {"docids", *_RESULTS},
@@ -259,7 +260,7 @@ READ_BY: dict[str, set[str]] = {
     "Matching": {"model", "joint_model", "index"},
     "Encoders": {"vocabulary", "pairs", "negatives", "model", "joint_model", "index", "pair_texts", *_ENCODER},
     "Mining": {"negatives", "encoder_negatives", "document_encoder", "model", "query_model", "joint_model", *_RESULTS},
-    "Search": {"index", "passage_embeddings", "hybrid", *_RESULTS},
+    "Search": {"index", "passage_embeddings", "pieces", "hybrid", *_RESULTS},
     "Decoding": {"index", "model", *_RESULTS},
     "ClusterSearch": {"model", "joint_model", "index"},
     "Interaction": {"model", "token_vectors", "index"},

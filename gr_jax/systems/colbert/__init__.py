@@ -76,7 +76,7 @@ class ColBERT(System):
         searched = index(corpus, model, vectors, first, depth=self.interaction.depth)
         return dense_results(
             corpus, terms, searched, [model], hybrid(corpus, terms, searched, name=self.name),
-            mining_of(model),
+            mining_of(model), vectors, None,
             name=self.name, titles=[self.name],
             provenance=contrastive.provenance(self.pseudo_queries, (self.mining, self.training)),
         ).named("results")  # fmt: skip
