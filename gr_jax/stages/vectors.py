@@ -25,8 +25,9 @@ from gr_jax.stages.settings import Settings, setting
 from gr_jax.training.partitioning import all_devices
 
 LSA_DIMENSION = 128
-# Share of the documents' tokens that may stay unread before documents are cut into pieces.
-UNREAD = 0.25
+# Documents are cut into pieces where more than this share of their tokens stands behind so many of a document: encoders
+# that read fewer were told to, and long documents are no reason to give them several vectors.
+UNREAD, LONG = 0.25, 256
 _AT_ONCE = 4096  # texts that are tokenised at once
 
 
@@ -105,25 +106,23 @@ def encoded(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, senten
 
 
 @stage(shared=True)
-def pieces(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, vectors: pathlib.Path, *, above: float) -> None:
+def pieces(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, above: float) -> None:
     """Vectors of documents' pieces, laid out as those of `vectors`, where a good part of the documents would not be
-    read; an empty folder where they are read. It is known before anything is encoded.
+    read; an empty folder where it is. It is known before anything is encoded.
 
     Args:
       encoder: a stage whose folder has a `DenseEncoder` in `encoder`.
-      vectors: by it, of whole documents; its notes say how much it read.
-      above: share of the documents' tokens that may stay unread.
+      above: share of the documents' tokens that may stay unread by an encoder that reads `LONG` of a document or more.
     """
     network, dataset = DenseEncoder.load(encoder / "encoder", mesh=all_devices()), load_dataset(corpus)
-    read = storage.read_folder(vectors, verify=False).meta.get("read")
-    if read is None:  # by a version that did not count
-        read = how_much_is_read(network.vocabulary, dataset.document_texts(), network.lengths["document"])
-    place.notes["vectors"] = 0
+    length = network.lengths["document"]
+    read = how_much_is_read(network.vocabulary, dataset.document_texts(), max(length, LONG))
+    place.notes.update({"read": read, "vectors": 0})
     if read["tokens read"] >= (1 - above) * read["tokens"]:
         return
     texts, owner = passages_of(dataset.corpus, network, 0, True)
     np.save(place.folder / "owner.npy", owner)
-    _encode(place, network.of_documents, network.rewritten(texts), network.lengths["document"])
+    _encode(place, network.of_documents, network.rewritten(texts), length)
 
 
 def how_much_is_read(vocabulary: text.Vocabulary, texts: Sequence[str], length: int) -> dict[str, int]:

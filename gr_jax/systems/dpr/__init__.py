@@ -134,7 +134,7 @@ class DPR(System):
             name = "embeddings" if last is model else "passage_embeddings"
             parts = encoded(corpus, model, sentences=self.search.most_sentences).named(name)
         elif self.search.unread is not None:
-            cut = pieces(corpus, model, whole, above=self.search.unread)
+            cut = pieces(corpus, model, above=self.search.unread)
         index = index_of(corpus, last, parts, self.search, cut)
         both = hybrid(corpus, terms, index, name=self.name) if self.search.hybrid else None
         return dense_results(

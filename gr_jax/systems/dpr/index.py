@@ -30,8 +30,9 @@ class Search(Settings):
       settings: of the searcher.
       most_sentences: of a document that get a vector of their own beside the document's; it is found by the best of
         them. None: one vector a document, or of long documents as `unread` says.
-      unread: where more than this share of the documents' tokens is beyond `Encoders.document_length`, and
-        `most_sentences` is None, long documents get a vector for each piece of that length. None: never.
+      unread: where more than this share of the documents' tokens stands behind the first 256 of a document, or behind
+        `Encoders.document_length` where that is more, and `most_sentences` is None, long documents get a vector for
+        each piece of `Encoders.document_length`. None: never.
       hybrid: put a combination with BM25, weighted on dev, into the results, and save it as `hybrid/index`.
     """
 

@@ -90,8 +90,9 @@ class GDR(System):
       search: how clusters are written and searched.
       most_sentences: of a document that have vectors of their own in its clusters; None: one vector a document, or of
         long documents as `unread` says.
-      unread: where more than this share of the documents' tokens is beyond `Encoders.document_length`, and
-        `most_sentences` is None, long documents get a vector for each piece of that length. None: never.
+      unread: where more than this share of the documents' tokens stands behind the first 256 of a document, or behind
+        `Encoders.document_length` where that is more, and `most_sentences` is None, long documents get a vector for
+        each piece of `Encoders.document_length`. None: never.
     """
 
     paper: ClassVar[str] = "Yuan et al. 2024, arXiv 2401.10487"
@@ -192,7 +193,7 @@ class GDR(System):
         if self.most_sentences:
             vectors = encoded(corpus, encoder, sentences=self.most_sentences).named("passage_vectors")
         elif self.unread is not None:
-            cut = pieces(corpus, encoder, vectors, above=self.unread)
+            cut = pieces(corpus, encoder, above=self.unread)
         built = index(
             corpus, reading, clusters, model, encoder, vectors, cut,
             similarity=self.matching.similarity, pooling=pooling, search=self.search,
