@@ -269,7 +269,7 @@ READ_BY: dict[str, set[str]] = {
     "GeneratedQueries": {"generated", *_RESULTS},
     "Training": {"examples", "model", "pseudo_queries", *_RESULTS},
     "ContrastiveTraining": {
-        "pseudo_queries", "pairs", "pair_texts", "negatives", "model", "query_model", "joint_model", "joint_vectors",
+        "pseudo_queries", "pairs", "pair_texts", "negatives", "model", "query_model", "joint_model", "joint_vectors", "pieces",
         "index", *_ENCODER, *_RESULTS,
     },
 }  # fmt: skip
