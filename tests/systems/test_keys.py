@@ -269,8 +269,8 @@ READ_BY: dict[str, set[str]] = {
     "GeneratedQueries": {"generated", *_RESULTS},
     "Training": {"examples", "model", "pseudo_queries", *_RESULTS},
     "ContrastiveTraining": {
-        "pseudo_queries", "pairs", "pair_texts", "negatives", "model", "query_model", "joint_model", "joint_vectors", "pieces",
-        "index", *_ENCODER, *_RESULTS,
+        "pseudo_queries", "pairs", "pair_texts", "negatives", "model", "query_model", "joint_model", "joint_vectors",
+        "pieces", "index", *_ENCODER, *_RESULTS,
     },
 }  # fmt: skip
 # BM25 of expanded documents is another index than BM25's.
