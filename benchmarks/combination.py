@@ -79,13 +79,13 @@ def above_both() -> Values:
 
 def mining(run: RecipeRun) -> Values:
     """Minutes of mining of what the document encoder's training draws, of every question, and what both found."""
-    from gr_jax.stages.graph import Place
+    from gr_jax.stages.graph import Place, in_order
     from gr_jax.stages.negatives import NEGATIVES
     from gr_jax.stages.runner import Runner
     from gr_jax.training.negatives import Negatives
 
-    run.make()
     stage, runner = run.stages()["encoder_negatives"], Runner(run.folder)
+    runner.run(in_order(*stage.upstream()))
     inputs = {name: runner.folder(one) for name, one in stage.inputs.items()}
     minutes, tables, notes = dict[str, float](), dict[str, dict[str, np.ndarray]](), dict[str, Any]()
     with tempfile.TemporaryDirectory() as root:
