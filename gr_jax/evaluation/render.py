@@ -61,7 +61,7 @@ def print_tables(report: Results, file: IO[str] | None = None) -> None:
             table.add_row(*map(Text, row))
         screen.print(table)
     for remark in report.remarks:
-        screen.print(Text(remark))
+        screen.print(Text(remark), soft_wrap=True)  # commands are copied
     if comparisons:
         screen.print(Text(legend(report, comparisons)), style="dim")
     for name, value in report.rests_on:

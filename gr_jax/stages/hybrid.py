@@ -75,7 +75,7 @@ def what_dev_prefers(folder: pathlib.Path, name: str) -> str:
     best, bm25, own = (f"{_MEASURE} {format_value(of_weight[one])}" for one in (weight, 0.0, 1.0))
     command = f'`python -m launch.search --index={folder / "index"} "your question"`'
     if of_weight[weight] <= of_weight[0.0]:
-        said = f"On dev BM25 alone reaches {bm25} and {name} {own}, and no combination of them is better than BM25"
+        said = f"On dev BM25 alone reaches {bm25}, {name} {own}, and both together no more than BM25"
         return f"{said}: {command} asks both, {name} with weight {weight:.2f}."
     said = f"On dev {NAME.format(name)} reaches {best}, BM25 alone {bm25} and {name} alone {own}"
     return f"{said}: {command} asks both."

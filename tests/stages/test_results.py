@@ -146,4 +146,4 @@ def test_the_bm25_beside_nci_is_the_one_beside_gdr(beir, tmp_path):
     )
     assert nci == gdr != plain
     meta = storage.read_folder(tmp_path / "plain" / "results", "generative_results").meta
-    assert set(meta["inputs"]) == {"corpus", "bm25", "docids", "model", "index"}
+    assert set(meta["inputs"]) == {"corpus", "bm25", "docids", "model", "index", "hybrid", "vectors"}
