@@ -37,7 +37,9 @@ def test_the_system_alone_is_best(tmp_path):
 def test_bm25_alone_is_best(tmp_path):
     # RR@10 of the wrong ranking: a quarter for both.
     words = said(tmp_path, RIGHT, WRONG)
-    assert words.startswith("On dev BM25 alone reaches RR@10 1.000, GDR RR@10 .250, and both together no more than BM25")
+    assert words.startswith(
+        "On dev BM25 alone reaches RR@10 1.000, GDR RR@10 .250, and both together no more than BM25"
+    )
 
 
 def test_the_combination_is_best(tmp_path):
