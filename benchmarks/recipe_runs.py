@@ -26,11 +26,13 @@ from gr_jax.errors import InputError
 from gr_jax.evaluation import Evaluation, evaluate
 
 if TYPE_CHECKING:
+    from gr_jax.stages.graph import Stage
     from gr_jax.systems import System
 
 CORES = 2
 MEASURES = ("Success@1", "Success@10", "R@100", "RR@10")
 PYTHON_DOCS = "python_docs"  # no folder: the documentation of what is installed
+PYTHON_DOCS_GIN = "gin_configs/data/python_docs.gin"  # of which a system of its own says so itself
 # What settings have in the place of folders of other runs.
 _ENCODER, _QUERIES = "encoder", "queries"
 
@@ -75,7 +77,8 @@ class RecipeRun:
     def gin_files(self) -> tuple[str, ...]:
         """In the order in which they are read."""
         named = {"systems": self.system, "budgets": self.budget, "ablations": self.ablation}
-        return tuple(f"gin_configs/{folder}/{name}.gin" for folder, name in named.items() if name)
+        files = [f"gin_configs/{folder}/{name}.gin" for folder, name in named.items() if name]
+        return tuple([*files, *([PYTHON_DOCS_GIN] if self.data == PYTHON_DOCS else [])])
 
     def arguments(self) -> list[str]:
         """Of an entry point that runs it.
@@ -124,6 +127,20 @@ class RecipeRun:
         if self.encoder is not None:
             bindings += [f"{name}.encoder_training=None" for name in ("GDR", "NCI")]
         return resolved.resolve(self.gin_files, tuple(bindings))
+
+    def stages(self) -> dict[str, Stage]:
+        """name → stage, over its documents.
+
+        Raises:
+          InputError: its data is not there, or is no folder.
+        """
+        from gr_jax.stages import documents
+        from gr_jax.stages.graph import in_order
+        from gr_jax.stages.sources import BeirFolder
+
+        folder = harness.data_folder(self.data)
+        source = BeirFolder(str(folder), subset=str(_subset(folder, self.subset)) if self.subset else "")
+        return {stage.name: stage for stage in in_order(self.resolved().stages(documents.corpus(source)))}
 
     @functools.cache  # noqa: B019
     def configs(self) -> tuple[Mapping[str, Any], ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import harness
 
 if TYPE_CHECKING:
-    from gr_jax.stages.graph import Stage, StageFunction
+    from gr_jax.stages.graph import StageFunction
     from gr_jax.systems import System
 
 
@@ -83,9 +83,11 @@ def versions(system: System, instead: Mapping[str, StageFunction] | None = None)
       instead: stage's name → the function that is run in the place of the one that the settings name.
     """
     from gr_jax.stages import documents
+    from gr_jax.stages.graph import read_by
 
     functions = {
-        (instead or {}).get(stage.name, stage.function) for stage in _all(system.stages(documents.corpus(_Nowhere())))
+        (instead or {}).get(stage.name, stage.function)
+        for stage in read_by(system.stages(documents.corpus(_Nowhere())))
     }
     kinds = [function.name for function in functions]
     found = {}
@@ -95,14 +97,3 @@ def versions(system: System, instead: Mapping[str, StageFunction] | None = None)
             kind = f"{function.__module__.rpartition('.')[2]}.{kind}"
         found[f"{type(system).__name__}.{kind}"] = function.version
     return dict(sorted(found.items()))
-
-
-def _all(last: Stage) -> Iterator[Stage]:
-    """A stage and all that it reads. No key is asked for: it would need the content of files."""
-    seen: dict[int, Stage] = {}
-    waiting: Sequence[Stage] = [last]
-    while waiting:
-        new = {id(one): one for one in waiting if id(one) not in seen}
-        seen |= new
-        waiting = [one for stage in new.values() for one in stage.upstream()]
-    return iter(seen.values())

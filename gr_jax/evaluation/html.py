@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -56,6 +57,7 @@ def html(report: Results) -> str:
         body.append(f"<p>{escape(report.introduction)}</p>")
     if report.rows:
         body += _results(report)
+    body += map(_remark, report.remarks)
     if comparisons:
         header, rows = render.comparison_table(report, comparisons)
         body += [
@@ -75,7 +77,7 @@ def html(report: Results) -> str:
     if report.examples:
         body += ["<h2>Example searches</h2>", '<div class="examples">', *map(_example, report.examples), "</div>"]
     body += ["<h2>What these numbers rest on</h2>", "<dl>"]
-    body += [f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in report.provenance.lines()]
+    body += [f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in report.rests_on]
     body.append("</dl>")
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -118,6 +120,11 @@ def _results(report: Results) -> list[str]:
     if intervals:
         parts.append('<p class="soft">Small figures and whiskers: 95% bootstrap intervals over queries.</p>')
     return parts
+
+
+def _remark(sentence: str) -> str:
+    """A sentence whose commands stand between backquotes."""
+    return "<p>" + re.sub("`([^`]*)`", r"<code>\1</code>", escape(sentence)) + "</p>"
 
 
 def _table(header: Sequence[str], body: Sequence[Sequence[str]], numbers: Sequence[str]) -> str:

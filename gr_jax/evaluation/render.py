@@ -25,6 +25,7 @@ def markdown(report: Results) -> str:
     for split in report.splits:
         header, body = split_table(report, split, marks(comparisons), bold="**{}**")
         parts += [f"## {_plain(split)}", markdown_table(header, body)]
+    parts += map(_remark, report.remarks)
     if comparisons:
         parts += [legend(report, comparisons), "## Differences", markdown_table(*comparison_table(report, comparisons))]
     if report.examples:
@@ -38,7 +39,7 @@ def markdown(report: Results) -> str:
             names += [f"`{hit.docid}`"] if hit.docid else []
             hits.append(f"{rank}. " + " · ".join([title, f"{hit.score:.2f}", *names]))
         parts.append("\n".join([f"**{_plain(example.query)}**{by}", "", *(hits or ["nothing found"])]))
-    parts += ["## What these numbers rest on", markdown_table(("", ""), report.provenance.lines())]
+    parts += ["## What these numbers rest on", markdown_table(("", ""), report.rests_on)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -59,9 +60,11 @@ def print_tables(report: Results, file: IO[str] | None = None) -> None:
         for row in body:
             table.add_row(*map(Text, row))
         screen.print(table)
+    for remark in report.remarks:
+        screen.print(Text(remark), soft_wrap=True)  # commands are copied
     if comparisons:
         screen.print(Text(legend(report, comparisons)), style="dim")
-    for name, value in report.provenance.lines():
+    for name, value in report.rests_on:
         screen.print(Text(f"{name}: {value}"), style="dim")
 
 
@@ -162,6 +165,16 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def _remark(sentence: str) -> str:
+    """A sentence whose commands, between backquotes, stay as they are."""
+    parts = re.split("(`[^`]*`)", sentence)
+    return "".join(part if part.startswith("`") else _escaped(part) for part in parts)
+
+
 def _plain(text: str) -> str:
     """Text of a data set within Markdown: on one line, its special characters escaped."""
-    return re.sub(r"[\\`*\[\]<>#|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[\\`*\[\]<>#|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)

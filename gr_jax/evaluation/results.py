@@ -68,6 +68,8 @@ class Results:
         self.curves: dict[str, list[dict[str, float]]] = {}
         self.survival: dict[str, np.ndarray] = {}
         self.examples: list[Example] = []
+        self.remarks: list[str] = []
+        self.facts: list[tuple[str, str]] = []
         self._compared: dict[tuple[str, str], list[Comparison]] = {}
 
     def add(self, system: str, split: str, values: Mapping[str, float], *, note: str = "") -> None:
@@ -86,6 +88,14 @@ class Results:
             raise InputError(f"the report already has {system!r} on {split!r}", "Give the row another name.")
         evaluation = values if isinstance(values, Evaluation) else None
         self.rows.append(ReportRow(system, split, dict(values), note, evaluation))
+
+    def add_remark(self, sentence: str) -> None:
+        """Adds a sentence under the tables, with commands between backquotes; an empty one adds nothing."""
+        self.remarks += [sentence] if sentence else []
+
+    def add_fact(self, name: str, value: str) -> None:
+        """Adds a line to what the numbers rest on, under the provenance; an empty value adds nothing."""
+        self.facts += [(name, value)] if value else []
 
     def add_training(self, name: str, metrics: str | os.PathLike | Iterable[Mapping[str, float]]) -> None:
         """Adds the curves of one training: its metrics.jsonl, or the records themselves."""
@@ -119,6 +129,11 @@ class Results:
             for hit in hits
         )
         self.examples.append(Example(query, system, shown))
+
+    @property
+    def rests_on(self) -> list[tuple[str, str]]:
+        """(name, value) of all that the numbers rest on, as reports print it."""
+        return [*self.provenance.lines(), *self.facts]
 
     @property
     def splits(self) -> list[str]:

@@ -11,11 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int32
 
 from gr_jax import dense, storage
-from gr_jax.corpus.passages import sentence_passages
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
-from gr_jax.retrievers.passages import best_of_documents, passage_name
+from gr_jax.retrievers.passages import best_of_documents, passage_name, passages_of
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus
@@ -32,6 +31,7 @@ class DenseRetriever:
       owner: the document of every vector, ascending; None where every document has one.
       most_sentences: of a document that have vectors of their own (`corpus.sentence_passages`); 0 where it has one.
         Documents that are added are cut so.
+      pieces: vectors are of documents' pieces (`corpus.text_pieces`), and documents that are added are cut so.
 
     A document with several vectors gets the best of their scores.
 
@@ -46,16 +46,19 @@ class DenseRetriever:
         owner: Int32[np.ndarray, " vectors"] | None = None,
         *,
         most_sentences: int = 0,
+        pieces: bool = False,
     ):
         if encoder.dimension != searcher.width:
             raise InputError(
                 f"vectors of {searcher.width} numbers, and an encoder of {encoder.dimension}",
                 "Use the encoder that the vectors were made with.",
             )
-        if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
+        if (owner is None) == bool(most_sentences or pieces) or (
+            owner is not None and len(owner) != searcher.num_documents
+        ):
             raise InputError("not one document for each vector", "Give the owner of every vector.")
         self.encoder, self.searcher, self.most_sentences = encoder, searcher, most_sentences
-        self._owner = owner
+        self._owner, self.pieces = owner, pieces
 
     @property
     def num_documents(self) -> int:
@@ -90,7 +93,7 @@ class DenseRetriever:
         if explain:
             evidence = tuple(
                 tuple(
-                    (Evidence("similarity", passage_name(self._owner, passage), value),)
+                    (Evidence("similarity", passage_name(self._owner, passage, self.pieces), value),)
                     for passage, value in zip(row, values, strict=True)
                     if passage >= 0
                 )
@@ -126,7 +129,7 @@ class DenseRetriever:
             raise InputError("no document has this position", "Give positions of documents.", value=list(remove))
         added = None
         if add is not None:
-            texts, owner = sentence_passages(add, self.most_sentences)
+            texts, owner = passages_of(add, self.encoder, self.most_sentences, self.pieces)
             added = self.encoder.encode(texts, "document")
         if positions.size:
             gone = positions if self._owner is None else np.flatnonzero(np.isin(self._owner, positions))
@@ -140,7 +143,7 @@ class DenseRetriever:
 
     def save(self, path: str | os.PathLike, *, corpus: str) -> None:
         """Writes encoder and vectors; the corpus itself is not in it."""
-        meta = {"documents": self.num_documents, "most_sentences": self.most_sentences}
+        meta = {"documents": self.num_documents, "most_sentences": self.most_sentences, "pieces": self.pieces}
         with storage.write_folder(path, KIND, corpus=corpus, meta=meta) as folder:
             self.encoder.save(folder / "encoder")
             self.searcher.save(folder / "searcher")
@@ -155,7 +158,8 @@ class DenseRetriever:
           InputError: not such a folder, or altered.
         """
         path = pathlib.Path(path)
-        most = storage.read_folder(path, KIND, verify=verify).meta["most_sentences"]
-        owner = storage.load_array(path / "owner.npy") if most else None
+        meta = storage.read_folder(path, KIND, verify=verify).meta
+        cut = {"most_sentences": meta["most_sentences"], "pieces": meta.get("pieces", False)}
+        owner = storage.load_array(path / "owner.npy") if any(cut.values()) else None
         searcher = dense.load_searcher(path / "searcher", verify=False)  # as part of this folder it was checked
-        return cls(DenseEncoder.load(path / "encoder", verify=False), searcher, owner, most_sentences=most)
+        return cls(DenseEncoder.load(path / "encoder", verify=False), searcher, owner, **cut)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from gr_jax import storage, text
 from gr_jax.corpus.columns import MappedColumn
@@ -136,6 +136,16 @@ class DenseEncoder:
         """
         rewritten = self.rewritten(texts)
         return self._encoders[side].encode(rewritten, max_length=self.lengths[side], progress=progress)
+
+    def token_counts(self, texts: Sequence[str]) -> Int[np.ndarray, " texts"]:
+        """Tokens of documents' texts as they stand in the corpus, without what is put around them."""
+        return np.array([len(ids) for ids in self.vocabulary.encode_batch(list(self.rewritten(texts)))], np.int64)
+
+    @property
+    def room(self) -> int:
+        """Tokens of a document's own text that are read."""
+        around = [*self.vocabulary.prefix, *self.vocabulary.suffix, *self.vocabulary.encode(self.prefixes["document"])]
+        return max(1, self.lengths["document"] - len(around))
 
     def rewritten(self, texts: Sequence[str]) -> Sequence[str]:
         """The texts after the transform, lazily."""

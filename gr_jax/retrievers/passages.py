@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float32, Int, Int32
 
+from gr_jax.corpus.passages import sentence_passages
+from gr_jax.corpus.pieces import text_pieces
+
+if TYPE_CHECKING:
+    from gr_jax.corpus import Corpus
+    from gr_jax.retrievers.dense_encoder import DenseEncoder
+
 Found = tuple[Int32[np.ndarray, "batch k"], Float32[np.ndarray, "batch k"]]
 # Vectors that are looked for at first, for each document that is wanted.
 VECTORS_A_DOCUMENT = 4
+
+
+def passages_of(
+    corpus: Corpus, encoder: DenseEncoder, most_sentences: int, pieces: bool
+) -> tuple[Sequence[str], Int32[np.ndarray, " passages"]]:
+    """The texts of documents that get a vector each, and the document that each belongs to, ascending.
+
+    Args:
+      corpus: the documents.
+      encoder: that reads them.
+      most_sentences: of a document that have vectors beside the document's, see `corpus.passages`; 0: none.
+      pieces: long documents are cut into pieces instead, see `corpus.pieces`.
+    """
+    if pieces:
+        return text_pieces(corpus, encoder.token_counts, encoder.room)
+    return sentence_passages(corpus, most_sentences)
 
 
 def best_of_documents(
@@ -41,10 +65,10 @@ def first_depth(owner: Int[np.ndarray, " vectors"], k: int) -> int:
     return min(len(owner), VECTORS_A_DOCUMENT * k)
 
 
-def passage_name(owner: Int[np.ndarray, " vectors"] | None, vector: int) -> str:
-    """What a vector is of, for people: "document", or "sentence 3" of those that have vectors."""
+def passage_name(owner: Int[np.ndarray, " vectors"] | None, vector: int, pieces: bool = False) -> str:
+    """What a vector is of, for people: "document", or "sentence 3" of those that have vectors; or "piece 3"."""
     number = 0 if owner is None else vector - int(np.searchsorted(owner, owner[vector]))
-    return f"sentence {number}" if number else "document"
+    return ("document" if not number else f"sentence {number}") if not pieces else f"piece {number + 1}"
 
 
 def _first_of_each(

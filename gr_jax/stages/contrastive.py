@@ -10,6 +10,7 @@ from typing import Any
 import gin
 import jax
 import numpy as np
+from jaxtyping import Int64
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import losses, models
@@ -18,7 +19,7 @@ from gr_jax.stages import training
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.pairs import HeldOut, load_held_out
 from gr_jax.stages.pseudo_queries import PseudoQueries
-from gr_jax.stages.settings import Settings, check_shares, setting
+from gr_jax.stages.settings import Settings, check_shares, fields_of, setting
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
 from gr_jax.training.token_store import TokenStore
 
@@ -77,6 +78,44 @@ class ContrastiveTraining(training.Optimization):
     def kept_back(self) -> HeldOut:
         """Which questions are held out."""
         return HeldOut.of(self.held_out, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws(Settings):
+    """What decides which training queries a training draws; see `ContrastiveTraining`.
+
+    Attributes:
+      steps, batch_size, rates, seed: of the training.
+    """
+
+    steps: int
+    batch_size: int
+    rates: Mapping[str, float]
+    seed: int
+
+    @classmethod
+    def of(cls, training: ContrastiveTraining) -> Draws:
+        """Of the settings of a training."""
+        return cls(**{field.name: getattr(training, field.name) for field in fields_of(cls)})
+
+
+def drawn_rows(queries: TokenStore, texts: TokenStore, draws: Sequence[Draws]) -> Int64[np.ndarray, " rows"]:
+    """Rows of the queries that any of these trainings draws, ascending: batches are planned by their seed, so it is
+    known before there is a network.
+
+    Args:
+      queries, texts: training queries and documents as tokens, as the trainings read them.
+      draws: of each training.
+    """
+    longest = {"query_lengths": int(queries.inputs.lengths.max(initial=1))}
+    longest["document_lengths"] = int(texts.inputs.lengths.max(initial=1))
+    rows = [
+        ContrastiveBatches(
+            queries, texts, batch_size=one.batch_size, rates=one.rates, seed=one.seed, process=(0, 1), **longest
+        ).rows_of(0, one.steps)
+        for one in draws
+    ]
+    return np.unique(np.concatenate(rows))
 
 
 def make_batches(

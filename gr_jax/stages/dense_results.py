@@ -6,13 +6,13 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gr_jax import storage
 from gr_jax.retrievers import index as indexes
-from gr_jax.stages import hybrid as combination
 from gr_jax.stages import results
 from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.negatives import what_mining_took
+from gr_jax.stages.vectors import what_is_read
 
 
 @stage()
@@ -23,6 +23,9 @@ def dense_results(
     index: pathlib.Path,
     trainings: Sequence[pathlib.Path],
     hybrid: pathlib.Path | None,
+    mined: Sequence[pathlib.Path],
+    reader: pathlib.Path,
+    in_pieces: pathlib.Path | None,
     *,
     name: str,
     titles: Sequence[str],
@@ -33,6 +36,9 @@ def dense_results(
     Args:
       trainings: stages with curves.
       hybrid: the stage of the combination with BM25, if there is one.
+      mined: stages of negatives.
+      reader: the stage that read the documents, which says how much of them.
+      in_pieces: of the documents' pieces, if there is one.
       name: of the system, in tables.
       titles: what reports call each training.
       provenance: settings that reports must say: "pseudo_queries", "seeds".
@@ -40,14 +46,9 @@ def dense_results(
     dataset = load_dataset(corpus)
     searcher = indexes.load(index)
     systems = {results.BM25: load_bm25(bm25, dataset), name: searcher.retriever}
-    about, combined = dict(provenance), combination.NAME.format(name)
-    if hybrid is not None:
-        systems[combined] = combination.load_hybrid(hybrid)
-        about["normalizer"] = f"{results.NO_NORMALIZER}; {combined}: {combination.how_combined(hybrid)}"
-    report = results.start_report(name, dataset, about)
-    values = results.judge(place, report, dataset, systems)
-    if hybrid is not None:
-        storage.write_json(place.folder / "comparisons.json", combination.compare_with_parts(values, combined))
+    report = results.judged_report(place, dataset, name, systems, hybrid, provenance)
+    report.add_fact("documents read", what_is_read(reader, in_pieces))
+    report.add_fact("mining", what_mining_took(mined))
     for title, trained in zip(titles, trainings, strict=True):
         results.add_training(report, title, trained)
     splits = results.judged_splits(dataset)

@@ -137,6 +137,18 @@ def stage(*, shared: bool = False, version: int = 1, trains: bool = False) -> Ca
     return make
 
 
+def read_by(*stages: Stage) -> list[Stage]:
+    """These stages and all that they read, each once. No key is asked for, so no file is read."""
+    seen: dict[int, Stage] = {}
+    waiting = list(stages)
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) not in seen:
+            seen[id(one)] = one
+            waiting += one.upstream()
+    return list(seen.values())
+
+
 def in_order(*wanted: Stage) -> list[Stage]:
     """These stages and all that they read, each after what it reads; those that fill one folder once.
 

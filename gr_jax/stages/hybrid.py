@@ -1,4 +1,4 @@
-"""The stage of a retriever together with BM25, weighted on dev."""
+"""The stage of a system's index together with BM25, weighted on dev, and what a report says of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gr_jax import evaluation, retrievers, storage
+from gr_jax.evaluation.render import format_value
 from gr_jax.retrievers import hybrid as combining
 from gr_jax.retrievers import index as indexes
 from gr_jax.stages.bm25 import load_bm25
@@ -17,22 +18,29 @@ from gr_jax.stages.graph import Place, stage
 
 # Of the combination in tables; the system's name stands for the rest.
 NAME = "BM25 + {}"
+_MEASURE = "RR@10"  # by which the weight is chosen
 
 
 @stage()
-def hybrid(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, index: pathlib.Path) -> None:
-    """An index of BM25 and the retriever together, `gr_jax.load(MODEL_DIR/hybrid/index)`.
+def hybrid(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, index: pathlib.Path, *, name: str) -> None:
+    """An index of BM25 and the system's retriever together, `gr_jax.load(MODEL_DIR/hybrid/index)`.
 
     Normalisation and weight are the best on dev, and stand with the whole curve in `weights.json`; without a dev split
     both parts count alike.
+
+    Args:
+      index: the system's.
+      name: of the system, as evidence calls its part.
     """
     dataset = load_dataset(corpus)
-    parts = {"BM25": load_bm25(bm25, dataset), "dense": indexes.load(index).retriever}
+    parts = {"BM25": load_bm25(bm25, dataset), name: indexes.load(index).retriever}
     choice = combining.WeightChoice((0.5, 0.5), "min-max", ())
     if len(dataset.qrels.get("dev", ())):
         queries = dataset.split_queries("dev")
-        lexical, dense = (retrievers.retrieve_all(part, queries, k=combining.DEPTH) for part in parts.values())
-        choice = combining.choose_weight(lexical, dense, queries.ids, dataset.corpus, dataset.split("dev"))
+        lexical, own = (retrievers.retrieve_all(part, queries, k=combining.DEPTH) for part in parts.values())
+        choice = combining.choose_weight(
+            lexical, own, queries.ids, dataset.corpus, dataset.split("dev"), measure=_MEASURE
+        )
     indexes.save(place.folder / "index", choice.retriever(parts), dataset.corpus)
     storage.write_json(place.folder / "weights.json", choice.as_json())
     place.notes.update({"weights": list(choice.weights), "normalize": choice.normalize})
@@ -45,10 +53,36 @@ def load_hybrid(folder: pathlib.Path) -> Any:
 
 def how_combined(folder: pathlib.Path) -> str:
     """What a report says of a finished stage."""
-    choice = json.loads((folder / "weights.json").read_text(encoding="utf-8"))
+    choice = _choice(folder)
     weights = " and ".join(f"{weight:.2f}" for weight in choice["weights"])
     why = "chosen on dev" if choice["curve"] else "for there is no dev split to choose on"
     return f"{choice['normalize']} of each part's scores, weights {weights}, {why}"
+
+
+def what_dev_prefers(folder: pathlib.Path, name: str) -> str:
+    """One sentence, with the command to use it, where BM25 alone or the combination is better on dev than the system;
+    else "".
+
+    Args:
+      folder: of a finished stage.
+      name: of the system.
+    """
+    choice = _choice(folder)
+    of_weight = {p["weight"]: p[_MEASURE] for p in choice["curve"] if p["normalize"] == choice["normalize"]}
+    weight = choice["weights"][1]
+    if not of_weight or of_weight[weight] <= of_weight[1.0]:
+        return ""
+    best, bm25, own = (f"{_MEASURE} {format_value(of_weight[one])}" for one in (weight, 0.0, 1.0))
+    command = f'`python -m launch.search --index={folder / "index"} "your question"`'
+    if of_weight[weight] <= of_weight[0.0]:
+        said = f"On dev BM25 alone reaches {bm25}, {name} {own}, and both together no more than BM25"
+        return f"{said}: {command} asks both, {name} with weight {weight:.2f}."
+    said = f"On dev {NAME.format(name)} reaches {best}, BM25 alone {bm25} and {name} alone {own}"
+    return f"{said}: {command} asks both."
+
+
+def _choice(folder: pathlib.Path) -> dict[str, Any]:
+    return json.loads((folder / "weights.json").read_text(encoding="utf-8"))
 
 
 def compare_with_parts(

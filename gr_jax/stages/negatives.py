@@ -1,4 +1,4 @@
-"""The stage of wrong documents for every training query, and how they are mined."""
+"""The stage of wrong documents for the training queries, and how they are mined."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import gin
 import numpy as np
 from jaxtyping import Int, Int32
 
-from gr_jax import clustering, dense, progress, retrievers
+from gr_jax import clustering, dense, progress, retrievers, storage
 from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.stages import contrastive
 from gr_jax.stages import encoders as encoders_lib
 from gr_jax.stages.bm25 import load_bm25
-from gr_jax.stages.contrastive import ContrastiveTraining
+from gr_jax.stages.contrastive import ContrastiveTraining, Draws
 from gr_jax.stages.encoders import Encoders
-from gr_jax.stages.graph import Place, Stage, stage
+from gr_jax.stages.graph import Place, Stage, read_by, stage
 from gr_jax.stages.keys import content
 from gr_jax.stages.pairs import HeldOut, load_asked, load_pairs
 from gr_jax.stages.settings import Settings, setting
@@ -36,6 +37,7 @@ from gr_jax.training.token_store import Ragged, TokenStore
 # Where negatives come from, the hardest first: what one cannot give, those after it give. "model" is the encoder as
 # training finds it, "ance" the one that is being trained, "file" is the user's own.
 NEGATIVES = ("file", "ance", "model", "bm25", "cluster", "random")
+_SEARCHED = ("model", "bm25")  # a question costs a search; others are read or drawn, all at once
 _AT_ONCE = 4096
 DOCUMENTS_A_CLUSTER = 20
 
@@ -131,11 +133,12 @@ def negatives_of(
     bm25: Stage,
     mining: Mining,
     training: ContrastiveTraining,
-    *,
+    *others: ContrastiveTraining | None,
     encoders: Encoders | None = None,
     encoder: Stage | None = None,
     vectors: Stage | None = None,
     clusters: Stage | None = None,
+    texts: Stage | None = None,
     share: bool = False,
 ) -> Stage:
     """The stage of the negatives that settings name, which decide what of these it reads.
@@ -143,13 +146,19 @@ def negatives_of(
     Args:
       corpus, pseudo_queries, vocabulary, pairs, bm25: their stages.
       mining, training: settings.
+      others: further trainings that read the same negatives; None stands for one that is off.
       encoders: those that mine the kind "model" before they are trained.
       encoder: or a stage of a trained one that does.
       vectors: a stage of vectors, which are clustered for the kind "cluster".
       clusters: or a stage of clusters.
+      texts: a stage of the documents' tokens that training reads, where they are not those of `pairs`.
       share: queries that are read alike have one another's answers.
     """
     kinds = mining.mined_before
+    draws: list[Draws] = []
+    if {*_SEARCHED} & {*kinds}:
+        of_each = [Draws.of(one) for one in (training, *others) if one is not None]
+        draws = [one for place, one in enumerate(of_each) if one not in of_each[:place]]
     own = encoders if "model" in kinds and encoder is None else None  # mined by what training starts from
     return negatives(
         corpus,
@@ -160,11 +169,13 @@ def negatives_of(
         encoder if "model" in kinds else None,
         vectors if "cluster" in kinds else None,
         clusters if "cluster" in kinds else None,
+        texts if draws else None,
         kinds=Kinds.of(mining),
         held_out=training.kept_back,
         encoders=own,
         seed=training.seed if own is not None else None,
         share=share,
+        draws=draws,
     )
 
 
@@ -179,23 +190,33 @@ def negatives(
     encoder: pathlib.Path | None,
     vectors: pathlib.Path | None,
     clusters: pathlib.Path | None,
+    texts: pathlib.Path | None,
     *,
     kinds: Kinds,
     held_out: HeldOut,
     encoders: Encoders | None,
     seed: int | None,
     share: bool,
+    draws: Sequence[Draws],
 ) -> None:
     """A folder of `Negatives` for every kind that is known before training; rows are the rows of `pairs`' queries.
 
+    What a search finds is looked for where a training draws it: other rows are empty.
+
     Args:
+      texts: a stage of the documents' tokens that training reads; None: they are those of `pairs`.
       held_out: as of `pairs`.
       encoders, seed: what training starts from, where it mines.
       share: queries that are read alike have one another's answers.
+      draws: of the trainings that read the negatives; empty where no kind is found by a search.
     """
     dataset, asked = load_asked(corpus, pseudo_queries, held_out)
-    queries, _ = load_pairs(pairs)
+    queries, documents = load_pairs(pairs)
     queries = share_answers(queries) if share else queries
+    documents = documents if texts is None else TokenStore.load(texts / "documents")
+    rows = contrastive.drawn_rows(queries, documents, draws) if draws else None
+    if rows is not None:
+        place.notes["questions"] = {"mined": len(rows), "of": len(queries)}
     for kind in kinds.kinds:
         if kind == "file":
             assert kinds.file is not None
@@ -210,10 +231,10 @@ def negatives(
         elif kind == "bm25":
             assert bm25 is not None
             terms = load_bm25(bm25, dataset)
-            table = mine(terms, asked.texts, queries.targets, kinds.kept, kinds.skip or 0, "BM25's")
+            table = mine(terms, asked.texts, queries.targets, kinds.kept, kinds.skip or 0, "BM25's", rows)
         elif kind == "model":
             network = _starting_point(vocabulary, dataset, encoders, seed) if encoder is None else load_encoder(encoder)
-            table = mine_with(network, dataset, asked.texts, queries.targets, kinds.kept, kinds.skip or 0)
+            table = mine_with(network, dataset, asked.texts, queries.targets, kinds.kept, kinds.skip or 0, rows)
         elif kind == "cluster":
             if clusters is not None:
                 cluster_of = memberships(Docids.load(clusters / "cids"))
@@ -224,7 +245,8 @@ def negatives(
         else:
             table = tables.random_negatives(queries.targets, len(dataset.corpus), kinds.kept, seed=kinds.seed or 0)
         table.save(place.folder / kind)
-        place.notes[kind] = float(np.mean(np.sum(table.documents >= 0, axis=1)))
+        found = table.documents[rows] if rows is not None and kind in _SEARCHED else table.documents
+        place.notes[kind] = float(np.mean(np.sum(found >= 0, axis=1)))
 
 
 def _starting_point(
@@ -246,6 +268,22 @@ def load_encoder(folder: pathlib.Path) -> DenseEncoder:
 def load_negatives(folder: pathlib.Path, mining: Mining) -> dict[str, Negatives]:
     """kind → table of a finished stage of negatives, in the order in which they fill up one another."""
     return {kind: Negatives.load(folder / kind) for kind in mining.mined_before}
+
+
+def mining_of(*trained: Stage) -> list[Stage]:
+    """The stages of negatives that these stages, or what they read, were trained on."""
+    return [one for one in read_by(*trained) if one.function is negatives]
+
+
+def what_mining_took(folders: Sequence[pathlib.Path]) -> str:
+    """What a report says of finished stages of negatives: how many questions were searched for, and the minutes."""
+    said = []
+    for folder in folders:
+        meta = storage.read_folder(folder, verify=False).meta
+        questions = meta.get("questions")
+        asked = "no question" if questions is None else f"{questions['mined']:,} of {questions['of']:,} questions"
+        said.append(f"{asked} searched for, {meta['seconds'] / 60:.1f} minutes")
+    return "; ".join(said)
 
 
 def mixed(found: Mapping[str, Negatives], mining: Mining) -> Negatives | None:

@@ -13,10 +13,13 @@ from gr_jax import evaluation, retrievers, storage
 from gr_jax.docids import Docids
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.generative import GenerativeRetriever
+from gr_jax.stages import hybrid as combination
 from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.docids import load_docids
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.negatives import what_mining_took
+from gr_jax.stages.vectors import what_is_read
 from gr_jax.training.metric_writers import read_metrics
 
 BM25 = "BM25"
@@ -41,13 +44,19 @@ def generative_results(
     docids: pathlib.Path,
     model: pathlib.Path,
     index: pathlib.Path,
+    hybrid: pathlib.Path | None,
+    mined: Sequence[pathlib.Path],
+    reader: pathlib.Path,
     *,
     name: str,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Runs, measures and the report of a system that writes docids, with BM25 beside it.
+    """Runs, measures and the report of a system that writes docids, with BM25 and the combination beside it.
 
     Args:
+      hybrid: the stage of the combination with BM25, if there is one.
+      mined: stages of negatives.
+      reader: the stage that read the documents for their docids, which says how much of them.
       name: of the system, in tables.
       provenance: settings that reports must say: "pseudo_queries", "normalizer", "seeds".
     """
@@ -55,12 +64,11 @@ def generative_results(
     searcher = indexes.load(index)
     ids = load_docids(docids)
     splits = judged_splits(dataset)
-    report = start_report(
-        name,
-        dataset,
-        {"duplicate_rule": _duplicate_rule(ids), "constraint": "trie over all docids", **provenance},
-    )
-    judge(place, report, dataset, {BM25: load_bm25(bm25, dataset), name: searcher.retriever})
+    systems = {BM25: load_bm25(bm25, dataset), name: searcher.retriever}
+    about = {"duplicate_rule": _duplicate_rule(ids), "constraint": "trie over all docids", **provenance}
+    report = judged_report(place, dataset, name, systems, hybrid, about)
+    report.add_fact("documents read", what_is_read(reader))
+    report.add_fact("mining", what_mining_took(mined))
     add_training(report, name, model)
     if splits:
         _look_inside(report, name, dataset, splits[-1], searcher, ids)
@@ -80,6 +88,37 @@ def start_report(name: str, dataset: corpus_lib.Dataset, provenance: Mapping[str
         },
     )
     return evaluation.Report(f"{name} on {dataset.name}", about, baseline=BM25)
+
+
+def judged_report(
+    place: Place,
+    dataset: corpus_lib.Dataset,
+    name: str,
+    systems: Mapping[str, retrievers.Retriever],
+    hybrid: pathlib.Path | None,
+    provenance: Mapping[str, Any],
+) -> evaluation.Report:
+    """The report of a system, with what several reached on every judged split, and a line where dev prefers another.
+
+    Args:
+      name: of the system.
+      systems: it, and what stands beside it.
+      hybrid: the stage of the combination with BM25, which then stands beside them too; None: there is none.
+      provenance: see `start_report`.
+    """
+    if hybrid is None:
+        report = start_report(name, dataset, provenance)
+        judge(place, report, dataset, systems)
+        return report
+    combined = combination.NAME.format(name)
+    normalizer = provenance.get("normalizer", NO_NORMALIZER)
+    said = {"normalizer": f"{normalizer}; {combined}: {combination.how_combined(hybrid)}"}
+    report = start_report(name, dataset, {**provenance, **said})
+    values = judge(place, report, dataset, {**systems, combined: combination.load_hybrid(hybrid)})
+    compared = combination.compare_with_parts(values, combined)
+    storage.write_json(place.folder / "comparisons.json", compared)
+    report.add_remark(combination.what_dev_prefers(hybrid, name))
+    return report
 
 
 def add_training(report: evaluation.Report, name: str, model: pathlib.Path) -> None:

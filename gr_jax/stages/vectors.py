@@ -17,6 +17,7 @@ from gr_jax import storage, text
 from gr_jax.corpus.passages import sentence_passages
 from gr_jax.models import corpus_encoding, lsa
 from gr_jax.retrievers.dense_encoder import DenseEncoder
+from gr_jax.retrievers.passages import passages_of
 from gr_jax.stages import pretrained
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
@@ -24,6 +25,10 @@ from gr_jax.stages.settings import Settings, setting
 from gr_jax.training.partitioning import all_devices
 
 LSA_DIMENSION = 128
+# Documents are cut into pieces where more than this share of their tokens stands behind so many of a document: encoders
+# that read fewer were told to, and long documents are no reason to give them several vectors.
+UNREAD, LONG = 0.25, 256
+_AT_ONCE = 4096  # texts that are tokenised at once
 
 
 @gin.register(module="gr_jax")
@@ -68,7 +73,8 @@ def vectors(
       max_length: tokens read of each.
       sentences: of a document that get a vector besides the document.
     """
-    texts, owner = passages(load_dataset(corpus), sentences)
+    dataset = load_dataset(corpus)
+    texts, owner = passages(dataset, sentences)
     np.save(place.folder / "owner.npy", owner)
     if encoder.name == "lsa":
         array = lsa.latent_semantic_vectors(texts, dimension=LSA_DIMENSION)
@@ -78,6 +84,7 @@ def vectors(
     from gr_jax.interop import huggingface
 
     network = huggingface.load_sentence_encoder(pretrained.pretrained_folder(encoder.name))
+    place.notes["read"] = how_much_is_read(network.vocabulary, dataset.document_texts(), max_length)
     _encode(place, network, texts, max_length)
 
 
@@ -90,9 +97,67 @@ def encoded(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, senten
       sentences: see `vectors`.
     """
     network = DenseEncoder.load(encoder / "encoder", mesh=all_devices())
-    texts, owner = passages(load_dataset(corpus), sentences)
+    dataset = load_dataset(corpus)
+    texts, owner = passages(dataset, sentences)
     np.save(place.folder / "owner.npy", owner)
+    read = how_much_is_read(network.vocabulary, dataset.document_texts(), network.lengths["document"])
+    place.notes["read"] = read
     _encode(place, network.of_documents, texts, network.lengths["document"])
+
+
+@stage(shared=True)
+def pieces(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, above: float) -> None:
+    """Vectors of documents' pieces, laid out as those of `vectors`, where a good part of the documents would not be
+    read; an empty folder where it is. It is known before anything is encoded.
+
+    Args:
+      encoder: a stage whose folder has a `DenseEncoder` in `encoder`.
+      above: share of the documents' tokens that may stay unread by an encoder that reads `LONG` of a document or more.
+    """
+    network, dataset = DenseEncoder.load(encoder / "encoder", mesh=all_devices()), load_dataset(corpus)
+    length = network.lengths["document"]
+    read = how_much_is_read(network.vocabulary, dataset.document_texts(), max(length, LONG))
+    place.notes.update({"read": read, "vectors": 0})
+    if read["tokens read"] >= (1 - above) * read["tokens"]:
+        return
+    texts, owner = passages_of(dataset.corpus, network, 0, True)
+    np.save(place.folder / "owner.npy", owner)
+    _encode(place, network.of_documents, network.rewritten(texts), length)
+
+
+def how_much_is_read(vocabulary: text.Vocabulary, texts: Sequence[str], length: int) -> dict[str, int]:
+    """How many documents and tokens there are, how many documents are cut, and how many tokens are read.
+
+    Args:
+      vocabulary: of what reads.
+      texts: the documents, as they are read.
+      length: tokens that are read of each, those that are put around a text included.
+    """
+    room = length - len(vocabulary.prefix) - len(vocabulary.suffix)
+    found = {"documents": len(texts), "cut": 0, "tokens": 0, "tokens read": 0, "length": length}
+    for start in range(0, len(texts), _AT_ONCE):
+        counts = np.array([len(ids) for ids in vocabulary.encode_batch(list(texts[start : start + _AT_ONCE]))])
+        found["cut"] += int((counts > room).sum())
+        found["tokens"] += int(counts.sum())
+        found["tokens read"] += int(np.minimum(counts, room).sum())
+    return found
+
+
+def what_is_read(reader: pathlib.Path, in_pieces: pathlib.Path | None = None) -> str:
+    """What a report says of how much of the documents is read; "" where nothing was counted.
+
+    Args:
+      reader: a finished stage whose notes have `how_much_is_read` as "read".
+      in_pieces: of the vectors of the documents' pieces, if there is one.
+    """
+    read = storage.read_folder(reader, verify=False).meta.get("read")
+    if read is None:  # by LSA, which reads all, or by a version that did not count
+        return ""
+    share = read["tokens read"] / max(read["tokens"], 1)
+    cut = f"{read['cut'] / read['documents']:.1%} of {read['documents']:,} are cut at {read['length']} tokens"
+    said = f"{cut}, {share:.1%} of their tokens are read"
+    count = 0 if in_pieces is None else storage.read_folder(in_pieces, verify=False).meta["vectors"]
+    return f"{said}; so they are searched in {count:,} pieces, which have all of them" if count else said
 
 
 def _encode(place: Place, network: Any, texts: Sequence[str], max_length: int) -> None:
@@ -118,6 +183,22 @@ def passages(dataset: corpus_lib.Dataset, sentences: int) -> tuple[Sequence[str]
 def load_vectors(folder: pathlib.Path) -> np.ndarray:
     """The array of a finished stage of vectors, memory-mapped."""
     return storage.load_array(folder / "vectors.npy", mmap=True)
+
+
+def searched(
+    vectors: pathlib.Path, in_pieces: pathlib.Path | None, most_sentences: int
+) -> tuple[np.ndarray, np.ndarray | None, bool]:
+    """What an index searches: vectors, the document of each, None where every document has one, and whether they are of
+    pieces.
+
+    Args:
+      vectors: a finished stage of vectors of documents, or of their sentences too.
+      in_pieces: of their pieces, if there is one.
+      most_sentences: of a document that have vectors in the first.
+    """
+    if in_pieces is not None and (in_pieces / "owner.npy").is_file():
+        return load_vectors(in_pieces), load_owner(in_pieces), True
+    return load_vectors(vectors), load_owner(vectors) if most_sentences else None, False
 
 
 def load_owner(folder: pathlib.Path) -> np.ndarray:

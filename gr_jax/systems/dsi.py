@@ -13,6 +13,7 @@ from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.docids import Identifiers, docids_of
 from gr_jax.stages.examples import examples
 from gr_jax.stages.graph import Stage
+from gr_jax.stages.hybrid import hybrid
 from gr_jax.stages.networks import Network
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
@@ -92,6 +93,7 @@ class DSI(System):
             self.identifiers.seed,
             *trained,
         )
-        return results.generative_results(corpus, terms, ids, model, index, name=self.name, provenance=about).named(
-            "results"
-        )
+        both = hybrid(corpus, terms, index, name=self.name)
+        return results.generative_results(
+            corpus, terms, ids, model, index, both, [], embedded, name=self.name, provenance=about
+        ).named("results")  # fmt: skip

@@ -27,7 +27,8 @@ from gr_jax.stages.document_encoder import (
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.examples import examples
 from gr_jax.stages.graph import Place, Stage, stage
-from gr_jax.stages.negatives import Mining
+from gr_jax.stages.hybrid import hybrid
+from gr_jax.stages.negatives import Mining, mining_of
 from gr_jax.stages.networks import Network
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
@@ -121,9 +122,11 @@ class NCI(System):
             self.encoders.pooling,
         )  # fmt: skip
         index = write_docids.index(corpus, ids, reading, model, decoding=self.decoding)
+        both = hybrid(corpus, terms, index, name=self.name)
         return results.generative_results(
-            corpus, terms, ids, model, index, name=self.name, provenance=self._provenance()
-        ).named("results")
+            corpus, terms, ids, model, index, both, mining_of(model), vectors, name=self.name,
+            provenance=self._provenance(),
+        ).named("results")  # fmt: skip
 
     def _provenance(self) -> dict:
         seeds = [self.clusters.seed]

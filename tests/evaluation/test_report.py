@@ -49,6 +49,10 @@ def report() -> Report:
     hit = types.SimpleNamespace(doc_id="d1", title="<i>One</i>", score=1.5, docid="3-1-4")
     made.add_example("which `one`?", [hit], relevant={"d1"}, system="DSI")
     made.add_example("nothing?", [])
+    made.add_remark("GDR is <best>: `ask --it` says so.")
+    made.add_remark("")
+    made.add_fact("documents read", "half & half")
+    made.add_fact("mining", "")
     return made
 
 
@@ -79,7 +83,10 @@ def test_markdown_holds_every_number_and_what_it_rests_on(report):
     rest = {name: row[""] for name, row in found["What these numbers rest on"].items() if name}
     for value in ("00ff00ff00ff00ff", "1,234 documents", "40 queries", "equal texts share a docid", "trie", "0, 1"):
         assert value in report.markdown()
-    assert rest == {name: render._cell(value) for name, value in ABOUT.lines()}
+    about = [*ABOUT.lines(), ("documents read", "half & half")]
+    assert rest == {name: render._cell(value) for name, value in about}
+    between = report.markdown().partition("## test_unseen")[2].partition("## Differences")[0]
+    assert "\n\nGDR is \\<best\\>: `ask --it` says so.\n\n" in between
     assert "# A \\<toy\\> report" in report.markdown()
 
 
@@ -128,7 +135,17 @@ def test_html_is_one_file_with_its_plots(report):
         assert svg.tag.endswith("svg")
         assert not [e for e in svg.iter() if e.tag.endswith("}text")]  # letters are outlines: no font is needed
     text = " ".join(checker.text)
-    for expected in ("A <toy> report", "Made & shown.", "<i>One</i>", "3-1-4", "which `one`?", "nothing found", ".250"):
+    assert "<p>GDR is &lt;best&gt;: <code>ask --it</code> says so.</p>" in report.html()
+    for expected in (
+        "A <toy> report",
+        "Made & shown.",
+        "half & half",
+        "<i>One</i>",
+        "3-1-4",
+        "which `one`?",
+        "nothing found",
+        ".250",
+    ):
         assert expected in text
     assert "i" not in checker.tags  # texts of a data set are text
     for _, value in ABOUT.lines():
@@ -145,7 +162,7 @@ def test_save_and_print(report, tmp_path):
     assert page.read_text("utf-8") == report.html()
     out = io.StringIO()
     print_table(report, out)
-    for expected in ("DSI", ".250 ▼", "5 | minutes", "corpus: toy", "hardware: a machine"):
+    for expected in ("DSI", ".250 ▼", "5 | minutes", "corpus: toy", "hardware: a machine", "half & half", "`ask --it`"):
         assert expected in out.getvalue()
 
 

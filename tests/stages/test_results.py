@@ -17,11 +17,11 @@ from tests.small_dsi import COUNT, network, quiet
 def test_metrics_are_those_of_the_runs(memorised):
     folder = memorised.model_dir / "results"
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert list(metrics) == ["test"] and set(metrics["test"]) == {"BM25", "DSI"}
+    assert list(metrics) == ["test"] and set(metrics["test"]) == {"BM25", "DSI", "BM25 + DSI"}
     qrels = list(ir_measures.read_trec_qrels(str(_as_trec(memorised.corpus / "qrels" / "test.tsv", folder))))
     measures = [ir_measures.parse_measure(name) for name in results.MEASURES]
     for system, values in metrics["test"].items():
-        run = list(ir_measures.read_trec_run(str(folder / "runs" / f"{system}.test.trec")))
+        run = list(ir_measures.read_trec_run(str(folder / "runs" / f"{'_'.join(system.split())}.test.trec")))
         expected = ir_measures.calc_aggregate(measures, qrels, run)
         assert values == pytest.approx({str(measure): value for measure, value in expected.items()}, abs=1e-9)
         by_query: dict[str, list[float]] = {}
@@ -146,4 +146,4 @@ def test_the_bm25_beside_nci_is_the_one_beside_gdr(beir, tmp_path):
     )
     assert nci == gdr != plain
     meta = storage.read_folder(tmp_path / "plain" / "results", "generative_results").meta
-    assert set(meta["inputs"]) == {"corpus", "bm25", "docids", "model", "index"}
+    assert set(meta["inputs"]) == {"corpus", "bm25", "docids", "model", "index", "hybrid", "vectors"}

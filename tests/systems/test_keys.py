@@ -134,33 +134,36 @@ BM25: dict[str, list[str]] = {
 DSI: dict[str, list[str]] = {
     # Of k-means and one docid a document, nothing reads what is of other schemes and of sentences.
     "": ["vectors.most_sentences", *each("identifiers", "codebooks bits duplicates title_tokens")],
-    "results": ["name"],
-    "bm25 results": each("lexical", "k1 b analyzer"),
-    "vectors docids examples model index results": each("vectors", "encoder max_length passages"),
-    "docids examples model index results": each("identifiers", "scheme branching leaf_capacity tokens seed"),
-    "pseudo_queries examples model index results": [*each("pseudo_queries", "kinds seed generated"), "training"],
-    "vocabulary examples model index results": each("network", "encoder vocabulary"),
-    "examples model index results": each("training", "max_input_length document_words"),
-    "model index results": [
+    "hybrid results": ["name"],
+    "bm25 hybrid results": each("lexical", "k1 b analyzer"),
+    "vectors docids examples model index hybrid results": each("vectors", "encoder max_length passages"),
+    "docids examples model index hybrid results": each("identifiers", "scheme branching leaf_capacity tokens seed"),
+    "pseudo_queries examples model index hybrid results": [*each("pseudo_queries", "kinds seed generated"), "training"],
+    "vocabulary examples model index hybrid results": each("network", "encoder vocabulary"),
+    "examples model index hybrid results": each("training", "max_input_length document_words"),
+    "model index hybrid results": [
         *each("network", NETWORK),
         *each("training", TRAINING),
         *each("training", "seed row_length row_targets rates normalize label_smoothing rdrop microbatches"),
         "decoding.normalize",  # dev is looked at with it
     ],
-    "index results": each("decoding", "beams max_query_length"),
+    "index hybrid results": each("decoding", "beams max_query_length"),
 }
 
-_AFTER_MODEL = "joint_model joint_vectors index results"
+_AFTER_MODEL = "joint_model joint_vectors pieces index hybrid results"
 _AFTER_CLUSTERS = f"negatives model {_AFTER_MODEL}"
 _AFTER_ENCODER = f"vectors clusters {_AFTER_CLUSTERS}"
 CONTRASTIVE = f"{TRAINING} negatives rates chunks dev_documents"
+# What decides which questions are drawn, and so which are mined where a search finds negatives.
+DRAWS = "steps batch_size rates"
+OTHERS = " ".join(name for name in CONTRASTIVE.split() if name not in DRAWS.split())
 
 # With its second training, and without clusters' sentences.
 OF_GDR = GDR(joint=systems.gdr.JOINT)
 GDR_STAGES: dict[str, list[str]] = {
     # Hierarchical clusters of one docid a document read neither.
     "": each("clusters", "margin sample"),
-    "results": ["name"],
+    "hybrid results": ["name"],
     f"bm25 encoder_negatives document_encoder {_AFTER_ENCODER}": each("lexical", "k1 b analyzer"),
     f"vocabulary encoder_pairs encoder_negatives document_encoder {_AFTER_ENCODER}": each(
         "encoders", "encoder vocabulary"
@@ -171,6 +174,7 @@ GDR_STAGES: dict[str, list[str]] = {
         ),
         *each("encoders", "mlp_width pretrained_layers"),
         *each("encoder_mining", "kept skip file"),
+        *each("encoder_training", DRAWS),
     ],
     f"encoder_pairs encoder_negatives document_encoder {_AFTER_ENCODER}": [
         *each("encoders", "query_length document_prefix"),
@@ -181,7 +185,7 @@ GDR_STAGES: dict[str, list[str]] = {
     # Training reads fewer tokens of a document, as many as it says.
     f"document_encoder {_AFTER_ENCODER}": [
         "encoders.document_length",
-        *each("encoder_training", f"{CONTRASTIVE} margin_mse teacher_kl"),
+        *each("encoder_training", f"{OTHERS} margin_mse teacher_kl"),
         *each("encoder_mining", "shares clusters seed refresh_every"),
     ],
     # Pairs of both trainings are the same, as long as both read as much of a document.
@@ -203,11 +207,12 @@ GDR_STAGES: dict[str, list[str]] = {
         "training",
         *each("search", "beams normalize length_penalty betas most_share codes"),  # dev's looks, too
     ],
-    "model index results": ["mining.refresh_every"],  # which a second training does not have
+    "model index hybrid results": ["mining.refresh_every"],  # which a second training does not have
     _AFTER_MODEL: [*each("joint", CONTRASTIVE), "joint"],
-    "index results": each("search", "chosen measure backend max_query_length"),
+    "index hybrid results": each("search", "chosen measure backend max_query_length"),
     # Nothing then reads the second training's vectors of whole documents.
-    "joint_vectors passage_vectors index results": ["most_sentences"],
+    "joint_vectors passage_vectors pieces index hybrid results": ["most_sentences"],
+    "pieces index hybrid results": ["unread"],
 }
 BY_HAND = {"BM25": (systems.BM25(), BM25), "DSI": (systems.DSI(), DSI), "GDR": (OF_GDR, GDR_STAGES)}
 # Of `trained`, whose folder is a finished run: tests/systems/gdr.
@@ -239,13 +244,13 @@ _RESULTS = {"results"}  # which say seeds, pseudo-queries and names
 _ENCODER = {"encoder_pairs", "encoder_negatives", "document_encoder"}
 READ_BY: dict[str, set[str]] = {
     "BM25": _RESULTS,
-    "DPR": _RESULTS,
-    "DSI": _RESULTS,
-    "ColBERT": _RESULTS,
+    "DPR": {"hybrid", *_RESULTS},
+    "DSI": {"hybrid", *_RESULTS},
+    "ColBERT": {"hybrid", *_RESULTS},
     "BM25CrossEncoder": _RESULTS,
     "BM25DocT5Query": _RESULTS,
-    "NCI": {"model", *_RESULTS},
-    "GDR": {"index", "joint_vectors", "passage_vectors", *_RESULTS},
+    "NCI": {"model", "hybrid", *_RESULTS},
+    "GDR": {"index", "hybrid", "joint_vectors", "passage_vectors", "pieces", *_RESULTS},
     "Lexical": {"bm25"},
     "Vectors": {"vectors", "examples", "docids"},
     "Identifiers": {"docids", *_RESULTS},
@@ -255,7 +260,7 @@ READ_BY: dict[str, set[str]] = {
     "Matching": {"model", "joint_model", "index"},
     "Encoders": {"vocabulary", "pairs", "negatives", "model", "joint_model", "index", "pair_texts", *_ENCODER},
     "Mining": {"negatives", "encoder_negatives", "document_encoder", "model", "query_model", "joint_model", *_RESULTS},
-    "Search": {"index", "passage_embeddings", "hybrid", *_RESULTS},
+    "Search": {"index", "passage_embeddings", "pieces", "hybrid", *_RESULTS},
     "Decoding": {"index", "model", *_RESULTS},
     "ClusterSearch": {"model", "joint_model", "index"},
     "Interaction": {"model", "token_vectors", "index"},
@@ -265,7 +270,7 @@ READ_BY: dict[str, set[str]] = {
     "Training": {"examples", "model", "pseudo_queries", *_RESULTS},
     "ContrastiveTraining": {
         "pseudo_queries", "pairs", "pair_texts", "negatives", "model", "query_model", "joint_model", "joint_vectors",
-        "index", *_ENCODER, *_RESULTS,
+        "pieces", "index", *_ENCODER, *_RESULTS,
     },
 }  # fmt: skip
 # BM25 of expanded documents is another index than BM25's.
@@ -343,7 +348,7 @@ def test_settings_of_other_schemes_count_where_they_are_read(folders):
     assert moved(of_sentences, "vectors", "most_sentences") >= {"vectors", "docids", "model"}
     codes = dataclasses.replace(dsi, identifiers=systems.Identifiers(scheme="residual_quantization"))
     for one in ("codebooks", "bits", "duplicates"):
-        assert moved(codes, "identifiers", one) == {"docids", "examples", "model", "index", "results"}
+        assert moved(codes, "identifiers", one) == {"docids", "examples", "model", "index", "hybrid", "results"}
     assert moved(codes, "identifiers", "branching") == set()
     gdr = dataclasses.replace(OF_GDR, clusters=systems.Clusters(most_docids=2))
     assert "clusters" in moved(gdr, "clusters", "margin")
@@ -356,8 +361,8 @@ def test_settings_of_other_schemes_count_where_they_are_read(folders):
 
 def test_few_beams_are_those_of_dev_too():
     beams = [one_setting.stages(systems.DSI(decoding=systems.Decoding(beams=beams))) for beams in (100, 64, 10)]
-    assert one_setting.changed(*beams[:2]) == {"index", "results"}
-    assert one_setting.changed(*beams[1:]) == {"model", "index", "results"}
+    assert one_setting.changed(*beams[:2]) == {"index", "hybrid", "results"}
+    assert one_setting.changed(*beams[1:]) == {"model", "index", "hybrid", "results"}
 
 
 def test_gin_binds_systems_settings_and_sources_alone():

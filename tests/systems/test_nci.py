@@ -28,7 +28,7 @@ def test_it_writes_the_clusters_of_gdr_and_a_place_in_them(tmp_path):
     )
     said = Said()
     searcher = nci.run(source, tmp_path / "runs" / "nci", say=said.append)
-    assert said.made() == ["docids", "examples", "model", "index", "results"]  # all else is GDR's
+    assert said.made() == ["docids", "examples", "model", "index", "hybrid", "results"]  # all else is GDR's
     docids = load_docids(next((tmp_path / "runs" / "shared").glob("numbered-*")))
     cids = load_clusters(next((tmp_path / "runs" / "shared").glob("clusters-*")))
     cluster_of = docids_lib.memberships(cids)[:, 0]
@@ -39,7 +39,7 @@ def test_it_writes_the_clusters_of_gdr_and_a_place_in_them(tmp_path):
     assert len(path_of) == 6 and all(len(clusters) == 1 for clusters in path_of.values())
     assert searcher.retrieve(["where is the red cat"], 5).doc_index.min() >= 0
     metrics = json.loads((tmp_path / "runs" / "nci" / "results" / "metrics.json").read_text())
-    assert set(metrics["test"]) == {"BM25", "NCI"}
+    assert set(metrics["test"]) == {"BM25", "NCI", "BM25 + NCI"}
 
 
 def test_flat_clusters_have_no_tree():

@@ -14,7 +14,8 @@ from gr_jax.stages.contrastive import ContrastiveTraining
 from gr_jax.stages.dense_results import dense_results
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Stage
-from gr_jax.stages.negatives import Mining, negatives_of
+from gr_jax.stages.hybrid import hybrid
+from gr_jax.stages.negatives import Mining, mining_of, negatives_of
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
@@ -74,7 +75,8 @@ class ColBERT(System):
         first = terms if self.interaction.first else None
         searched = index(corpus, model, vectors, first, depth=self.interaction.depth)
         return dense_results(
-            corpus, terms, searched, [model], None,
+            corpus, terms, searched, [model], hybrid(corpus, terms, searched, name=self.name),
+            mining_of(model), vectors, None,
             name=self.name, titles=[self.name],
             provenance=contrastive.provenance(self.pseudo_queries, (self.mining, self.training)),
         ).named("results")  # fmt: skip

@@ -10,6 +10,7 @@ from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.training import folder_bytes
+from gr_jax.stages.vectors import how_much_is_read
 from gr_jax.systems.colbert.retriever import LateInteractionRetriever
 from gr_jax.systems.colbert.token_encoder import TokenEncoder
 
@@ -22,7 +23,9 @@ def token_vectors(place: Place, corpus: pathlib.Path, model: pathlib.Path, *, pr
       precision: see `Interaction`.
     """
     dataset = load_dataset(corpus)
-    vectors = TokenEncoder.load(model / "encoder").encode_documents(
+    encoder = TokenEncoder.load(model / "encoder")
+    read = how_much_is_read(encoder.vocabulary, dataset.document_texts(), encoder.lengths["document"])
+    vectors = encoder.encode_documents(
         dataset.corpus.contents,
         place.folder / "vectors",
         precision=precision,
@@ -30,7 +33,7 @@ def token_vectors(place: Place, corpus: pathlib.Path, model: pathlib.Path, *, pr
         work=place.work,
         progress=True,
     )
-    place.notes.update({"documents": vectors.num_documents, "vectors": vectors.num_vectors})
+    place.notes.update({"documents": vectors.num_documents, "vectors": vectors.num_vectors, "read": read})
 
 
 @stage()

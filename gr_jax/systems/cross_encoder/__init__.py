@@ -18,11 +18,12 @@ from gr_jax.stages.dense_results import dense_results
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Place, Stage, stage
-from gr_jax.stages.negatives import Mining, negatives_of
+from gr_jax.stages.negatives import Mining, mining_of, negatives_of
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
 from gr_jax.stages.training import folder_bytes
+from gr_jax.stages.vectors import how_much_is_read
 from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.systems.base import System
 from gr_jax.systems.cross_encoder import training as learning
@@ -47,6 +48,9 @@ TRAINING = ContrastiveTraining(
 @dataclasses.dataclass(frozen=True)
 class BM25CrossEncoder(System):
     """BM25 → cross-encoder: what BM25 ranks first is read together with the query.
+
+    There is no combination with BM25 beside it: what the cross-encoder did not read has BM25's order already, and no
+    score that could be weighed.
 
     Attributes:
       name: in tables.
@@ -94,13 +98,16 @@ class BM25CrossEncoder(System):
             made = pseudo_queries(corpus, settings=self.pseudo_queries)
             pairs = pairs_of(corpus, made, words, read, self.training.kept_back)
             texts = learning.pair_texts(corpus, words, length=read.document_length)
-            wrong = negatives_of(corpus, made, words, pairs, terms, self.mining, self.training, encoders=read)
+            wrong = negatives_of(
+                corpus, made, words, pairs, terms, self.mining, self.training, encoders=read, texts=texts
+            )
             model = learning.model(
                 corpus, words, pairs, texts, terms, wrong,
                 encoders=self.encoders, crossing=self.crossing, mining=self.mining, training=self.training,
             )  # fmt: skip
+        built = index(corpus, terms, model, depth=self.crossing.depth)
         return dense_results(
-            corpus, terms, index(corpus, terms, model, depth=self.crossing.depth), [model], None,
+            corpus, terms, built, [model], None, mining_of(model), built, None,
             name=self.name, titles=[self.name],
             provenance=contrastive.provenance(self.pseudo_queries, (self.mining, self.training)),
         ).named("results")  # fmt: skip
@@ -109,13 +116,15 @@ class BM25CrossEncoder(System):
 @stage()
 def index(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, model: pathlib.Path, *, depth: int) -> None:
     """BM25, the scorer of its first `depth` documents, and all documents, in one folder."""
-    dataset = load_dataset(corpus)
+    dataset, scorer = load_dataset(corpus), CrossEncoderScorer.load(model / "scorer")
+    # What the longest query leaves of a pair.
+    read = how_much_is_read(scorer.vocabulary, dataset.document_texts(), scorer.max_length - scorer.query_length)
     retriever = RerankRetriever(
         load_bm25(bm25, dataset),
-        CrossEncoderScorer.load(model / "scorer"),
+        scorer,
         dataset.corpus,
         depth=depth,
         transform=dataset.transform,
     )
     indexes.fill(place.folder, retriever, dataset.corpus)
-    place.notes.update({"documents": len(dataset.corpus), "bytes": folder_bytes(place.folder)})
+    place.notes.update({"documents": len(dataset.corpus), "bytes": folder_bytes(place.folder), "read": read})

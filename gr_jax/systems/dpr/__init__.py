@@ -15,11 +15,11 @@ from gr_jax.stages.dense_results import dense_results
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Stage
 from gr_jax.stages.hybrid import hybrid
-from gr_jax.stages.negatives import Mining, check_refreshing, negatives_of
+from gr_jax.stages.negatives import Mining, check_refreshing, mining_of, negatives_of
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
-from gr_jax.stages.vectors import Vectors, encoded, vectors_of
+from gr_jax.stages.vectors import Vectors, encoded, pieces, vectors_of
 from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.systems.base import System
 from gr_jax.systems.dpr.index import Search as Search
@@ -111,7 +111,10 @@ class DPR(System):
             made = pseudo_queries(corpus, settings=self.pseudo_queries)
             pairs = pairs_of(corpus, made, words, read, first.kept_back)
             embedded = vectors_of(corpus, self.vectors)
-            wrong = negatives_of(corpus, made, words, pairs, terms, self.mining, first, encoders=read, vectors=embedded)
+            wrong = negatives_of(
+                corpus, made, words, pairs, terms, self.mining, first, self.query_training,
+                encoders=read, vectors=embedded,
+            )  # fmt: skip
         if self.training is not None:
             model = bi_encoder.bi_encoder(
                 corpus, words, made, pairs, wrong,
@@ -126,14 +129,16 @@ class DPR(System):
                 scratch=self.encoders.encoder == "t5", mining=self.mining, training=self.query_training,
             )  # fmt: skip
             trained[f"{self.name}, queries alone"] = last
-        parts = whole
+        parts, cut = whole, None
         if self.search.most_sentences:
             name = "embeddings" if last is model else "passage_embeddings"
             parts = encoded(corpus, model, sentences=self.search.most_sentences).named(name)
-        index = index_of(corpus, last, parts, self.search)
-        both = hybrid(corpus, terms, index) if self.search.hybrid else None
+        elif self.search.unread is not None:
+            cut = pieces(corpus, model, above=self.search.unread)
+        index = index_of(corpus, last, parts, self.search, cut)
+        both = hybrid(corpus, terms, index, name=self.name) if self.search.hybrid else None
         return dense_results(
-            corpus, terms, index, list(trained.values()), both,
+            corpus, terms, index, list(trained.values()), both, mining_of(last), parts, cut,
             name=self.name, titles=list(trained),
             provenance=contrastive.provenance(self.pseudo_queries, (self.mining, first)),
         ).named("results")  # fmt: skip

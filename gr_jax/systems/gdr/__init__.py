@@ -24,12 +24,13 @@ from gr_jax.stages.document_encoder import (
 )
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Stage
-from gr_jax.stages.negatives import Mining, check_refreshing, negatives_of
+from gr_jax.stages.hybrid import hybrid
+from gr_jax.stages.negatives import Mining, check_refreshing, mining_of, negatives_of
 from gr_jax.stages.networks import Network
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
-from gr_jax.stages.vectors import encoded
+from gr_jax.stages.vectors import UNREAD, encoded, pieces
 from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.systems.base import System
 from gr_jax.systems.gdr import learning
@@ -87,7 +88,11 @@ class GDR(System):
       training: GDR's, against document vectors that stay as they are; None leaves the network as it starts.
       joint: a second training, of the document encoder too; None leaves it out.
       search: how clusters are written and searched.
-      most_sentences: of a document that have vectors of their own in its clusters; None: one vector a document.
+      most_sentences: of a document that have vectors of their own in its clusters; None: one vector a document, or of
+        long documents as `unread` says.
+      unread: where more than this share of the documents' tokens stands behind the first 256 of a document, or behind
+        `Encoders.document_length` where that is more, and `most_sentences` is None, long documents get a vector for
+        each piece of `Encoders.document_length`. None: never.
     """
 
     paper: ClassVar[str] = "Yuan et al. 2024, arXiv 2401.10487"
@@ -107,6 +112,7 @@ class GDR(System):
     joint: ContrastiveTraining | None = setting(None, when_on=JOINT)
     search: ClusterSearch = setting(ClusterSearch())
     most_sentences: int | None = setting(None, at_least=1)
+    unread: float | None = setting(UNREAD, at_least=0, at_most=1, neutral=UNREAD)
 
     def check(self) -> None:
         trainings = [one for one in (self.training, self.joint) if one is not None]
@@ -167,8 +173,9 @@ class GDR(System):
             read = first.of(self.encoders)
             pairs = pairs_of(corpus, made, words, read, first.kept_back, None if reading is words else reading)
             wrong = negatives_of(
-                corpus, made, words, pairs, terms, self.mining, first, encoder=encoder, clusters=clusters, share=True
-            )
+                corpus, made, words, pairs, terms, self.mining, first, self.joint,
+                encoder=encoder, clusters=clusters, share=True,
+            )  # fmt: skip
             about |= {
                 "mining": self.mining, "pooling": pooling, "look": self.search.look,
                 "query_length": read.query_length,
@@ -182,16 +189,21 @@ class GDR(System):
                 *parts, pairs, wrong, model, training=self.joint, document_length=length, **about
             )
             vectors = encoded(corpus, encoder, sentences=0).named("joint_vectors")
+        cut = None
         if self.most_sentences:
             vectors = encoded(corpus, encoder, sentences=self.most_sentences).named("passage_vectors")
+        elif self.unread is not None:
+            cut = pieces(corpus, encoder, above=self.unread)
         built = index(
-            corpus, reading, clusters, model, encoder, vectors,
+            corpus, reading, clusters, model, encoder, vectors, cut,
             similarity=self.matching.similarity, pooling=pooling, search=self.search,
             most_sentences=self.most_sentences or 0,
         )  # fmt: skip
-        return gdr_results(corpus, terms, clusters, model, built, name=self.name, provenance=self._provenance()).named(
-            "results"
-        )
+        both = hybrid(corpus, terms, built, name=self.name)
+        return gdr_results(
+            corpus, terms, clusters, model, built, both, mining_of(model), vectors, cut,
+            name=self.name, provenance=self._provenance(),
+        ).named("results")  # fmt: skip
 
     def _provenance(self) -> dict:
         before = None if self.trained is not None else self.encoder_training

@@ -20,9 +20,9 @@ from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.clusters import load_clusters
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
-from gr_jax.stages.negatives import load_encoder
+from gr_jax.stages.negatives import load_encoder, what_mining_took
 from gr_jax.stages.training import folder_bytes
-from gr_jax.stages.vectors import load_owner, load_vectors
+from gr_jax.stages.vectors import searched, what_is_read
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.gdr import choice as gdr_choice
 from gr_jax.systems.gdr.learning import make_retriever
@@ -43,6 +43,7 @@ def index(
     model: pathlib.Path,
     encoder: pathlib.Path,
     vectors: pathlib.Path,
+    in_pieces: pathlib.Path | None,
     *,
     similarity: str,
     pooling: str,
@@ -56,23 +57,24 @@ def index(
       model: has the network.
       encoder: of documents.
       vectors: of documents, or of the passages that are searched.
+      in_pieces: of the documents' pieces, which are searched instead where the stage made some.
       similarity, pooling: of queries' vectors with documents', and of queries' states.
       search: settings.
       most_sentences: of a document that have vectors.
     """
     dataset = load_dataset(corpus)
     module, params = network_folder.load_network(model)
+    array, owner, pieces = searched(vectors, in_pieces, most_sentences)
     parts = types.SimpleNamespace(
         dataset=dataset,
         words=load_vocabulary(query_vocabulary),
         cids=load_clusters(clusters),
-        vectors=load_vectors(vectors),
+        vectors=array,
         encoder=load_encoder(encoder),
     )
-    owner = load_owner(vectors) if most_sentences else None
     retriever = make_retriever(
         module, params, parts, owner, pooling, similarity, search.look, search.max_query_length,
-        most_sentences=most_sentences,
+        most_sentences=most_sentences, pieces=pieces,
     )  # fmt: skip
     choice = choose_on_dev(retriever, dataset, search)
     storage.write_json(place.folder / "choice.json", choice.as_json())
@@ -115,14 +117,23 @@ def gdr_results(
     clusters: pathlib.Path,
     model: pathlib.Path,
     index: pathlib.Path,
+    hybrid: pathlib.Path,
+    mined: Sequence[pathlib.Path],
+    reader: pathlib.Path,
+    in_pieces: pathlib.Path | None,
     *,
     name: str,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Runs, measures and the report, with BM25 and the ranking of all documents by the query's vector beside it.
+    """Runs, measures and the report, with BM25, the ranking of all documents by the query's vector and the combination
+    with BM25 beside it.
 
     Args:
       model: the stage that trained last.
+      hybrid: the stage of the combination.
+      mined: stages of negatives.
+      reader: the stage that read the documents, which says how much of them.
+      in_pieces: of the documents' pieces, if there is one.
       name: of the system, in tables.
       provenance: settings that reports must say: "pseudo_queries", "seeds".
     """
@@ -135,8 +146,10 @@ def gdr_results(
         name: retriever,
     }
     splits = results.judged_splits(dataset)
-    report = results.start_report(name, dataset, {**provenance, **_about(index, clusters, retriever)})
-    results.judge(place, report, dataset, systems)
+    about = {**provenance, **_about(index, clusters, retriever)}
+    report = results.judged_report(place, dataset, name, systems, hybrid, about)
+    report.add_fact("documents read", what_is_read(reader, in_pieces))
+    report.add_fact("mining", what_mining_took(mined))
     results.add_training(report, name, model)
     if splits:
         storage.write_json(place.folder / "clusters.json", _scored(retriever, dataset, splits))

@@ -193,6 +193,7 @@ def make_retriever(
     max_query_length: int,
     *,
     most_sentences: int = 0,
+    pieces: bool = False,
 ) -> GDRRetriever:
     """A retriever that looks into as many clusters as `look.most_share` of them are.
 
@@ -205,6 +206,7 @@ def make_retriever(
       look: how clusters are written and searched.
       max_query_length: tokens read of a query.
       most_sentences: of a document that have vectors.
+      pieces: vectors are of documents' pieces.
     """
     members = docids.memberships(parts.cids)
     searcher = ClusteredSearch(
@@ -222,6 +224,7 @@ def make_retriever(
         searcher,
         owner,
         most_sentences=most_sentences,
+        pieces=pieces,
         document_encoder=parts.encoder,
         transform=parts.dataset.transform,
         beams=look.beams,

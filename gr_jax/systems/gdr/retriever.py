@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Int
 from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
 from gr_jax.constraints import Trie
-from gr_jax.corpus.passages import sentence_passages
 from gr_jax.dense import ClusteredSearch
 from gr_jax.dense.base import check_positions, check_vectors
 from gr_jax.dense.clustered import backend_at_hand
@@ -25,7 +24,7 @@ from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
-from gr_jax.retrievers.passages import Found, best_of_documents, first_depth, passage_name
+from gr_jax.retrievers.passages import Found, best_of_documents, first_depth, passage_name, passages_of
 from gr_jax.retrievers.query_reader import QueryReader
 from gr_jax.systems.gdr import decoding as gdr_decoding
 from gr_jax.systems.gdr.decoding import Decoded
@@ -39,6 +38,7 @@ KIND = "gdr"
 Answer = tuple[Decoded, Found]  # with vectors and scores, [batch, k]
 _SETTINGS = (
     "most_sentences",
+    "pieces",
     "transform",
     "beams",
     "chosen",
@@ -66,6 +66,7 @@ class GDRRetriever:
         document has one.
       most_sentences: of a document that have vectors of their own (`corpus.sentence_passages`), in the clusters that it
         is in; 0 where it has one. Documents that are added are cut so.
+      pieces: vectors are of documents' pieces instead (`corpus.text_pieces`), and documents that are added are cut so.
       document_encoder: what the documents' vectors were made with; needed to add documents. Its side of queries is not
         kept.
       transform: name of the text transform that the network was trained with.
@@ -95,6 +96,7 @@ class GDRRetriever:
         owner: Int[np.ndarray, " vectors"] | None = None,
         *,
         most_sentences: int = 0,
+        pieces: bool = False,
         document_encoder: DenseEncoder | None = None,
         transform: str = "none",
         beams: int = 100,
@@ -111,14 +113,16 @@ class GDRRetriever:
         check_settings(beams, chosen, beta, similarity, pooling)
         check_parts(module, vocabulary, cids, searcher, document_encoder, similarity, normalize)
         self.module, self.vocabulary, self.searcher = module, vocabulary, searcher
-        if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
+        if (owner is None) == bool(most_sentences or pieces) or (
+            owner is not None and len(owner) != searcher.num_documents
+        ):
             given = "none" if owner is None else f"those of {len(owner)}"
             raise InputError(
                 f"{searcher.num_documents} vectors, and of the documents that they are for {given}",
-                "Give the owner of every vector with most_sentences ≥ 1, and None with 0.",
+                "Give the owner of every vector with most_sentences ≥ 1 or with pieces, and None without.",
                 value=most_sentences,
             )
-        self._owner, self.most_sentences = owner, most_sentences
+        self._owner, self.most_sentences, self.pieces = owner, most_sentences, pieces
         self.document_encoder = None if document_encoder is None else document_encoder.documents_alone()
         self.cids = docids_lib.names_of_clusters(cids)
         self.transform, self.beams, self.chosen, self.beta = transform, beams, chosen, beta
@@ -339,7 +343,7 @@ class GDRRetriever:
         if add is not None:
             if self.document_encoder is None:
                 raise InputError("there is nothing to encode documents with", "Give the retriever a document_encoder.")
-            texts, owner = sentence_passages(add, self.most_sentences)
+            texts, owner = passages_of(add, self.document_encoder, self.most_sentences, self.pieces)
             added = check_vectors(self.document_encoder.encode(texts, "document"), self.searcher.width)
         self.searcher.remove(gone)
         if added is not None and self._owner is None:
@@ -385,6 +389,7 @@ class GDRRetriever:
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
         module, params = network_folder.load_network(folder)
+        meta = {"pieces": False, **meta}
         encoder = DenseEncoder.load(folder / "document_encoder", verify=False) if meta["document_encoder"] else None
         backend = backend or backend_at_hand(meta["backend"])
         return cls(
@@ -393,7 +398,7 @@ class GDRRetriever:
             text.load_vocabulary(folder / "vocabulary"),
             Docids.load(folder / "cids"),
             ClusteredSearch.load(folder / "searcher", verify=False, backend=backend),
-            storage.load_array(folder / "owner.npy") if meta["most_sentences"] else None,
+            storage.load_array(folder / "owner.npy") if meta["most_sentences"] or meta["pieces"] else None,
             document_encoder=encoder,
             **{name: meta[name] for name in _SETTINGS},
         )
@@ -460,5 +465,5 @@ class GDRRetriever:
         for vector, score, place in zip(vectors.tolist(), scores.tolist(), first.tolist(), strict=False):
             row, share = int(clusters[place]), self.beta * float(decoded.weights[at, place])
             cid = Evidence("docid", self.cids.name(row), share, tuple(self.cids.sequence(row)))
-            reasons.append((cid, Evidence("similarity", passage_name(self._owner, vector), score - share)))
+            reasons.append((cid, Evidence("similarity", passage_name(self._owner, vector, self.pieces), score - share)))
         return tuple(reasons)

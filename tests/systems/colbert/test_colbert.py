@@ -47,7 +47,7 @@ def test_colbert(folder, shared, tmp_path):
     assert searcher is not None and len(searcher.search("where is the red cat", 5)) == 5
     assert searcher.retriever.vectors.precision == "int8"
     values = json.loads((tmp_path / "run" / "results" / "metrics.json").read_text())
-    assert set(values["test"]) == {"BM25", "ColBERT"}
+    assert set(values["test"]) == {"BM25", "ColBERT", "BM25 + ColBERT"}
     # What a first stage would change comes after training, and nothing else is made again.
     said.clear()
     system = dataclasses.replace(system, interaction=dataclasses.replace(settings, first="bm25"))
@@ -66,10 +66,10 @@ def test_keys_say_what_each_stage_reads(folder):
 
     before = keys()
     for changes, expected in (
-        ({"precision": "int8"}, {"token_vectors", "index", "results"}),
-        ({"first": "bm25"}, {"index", "results"}),
-        ({"depth": 7}, {"index", "results"}),
-        ({"whole_text": True}, {"model", "token_vectors", "index", "results"}),
+        ({"precision": "int8"}, {"token_vectors", "index", "hybrid", "results"}),
+        ({"first": "bm25"}, {"index", "hybrid", "results"}),
+        ({"depth": 7}, {"index", "hybrid", "results"}),
+        ({"whole_text": True}, {"model", "token_vectors", "index", "hybrid", "results"}),
     ):
         assert {name for name, key in keys(**changes).items() if before[name] != key} == expected
 

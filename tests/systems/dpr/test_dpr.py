@@ -27,7 +27,7 @@ from tests.small_dsi import Said, quiet
 
 PARAMETERS = f"model/encoder/{network_folder.PARAMETERS_FILE}"
 SHARED = ["corpus", "bm25", "pseudo_queries", "vocabulary", "pairs", "negatives"]
-OWN = ["model", "embeddings", "index", "hybrid", "results"]
+OWN = ["model", "embeddings", "pieces", "index", "hybrid", "results"]
 
 
 def dpr(**changes: Any) -> systems.DPR:
@@ -77,7 +77,7 @@ def finished(beir, tmp_path_factory) -> Finished:
 
 
 def test_every_stage_is_made_once(finished):
-    assert sorted(finished.said.made()) == sorted(SHARED + OWN) and finished.said.made()[-5:] == OWN
+    assert sorted(finished.said.made()) == sorted(SHARED + OWN) and finished.said.made()[-6:] == OWN
     said = Said()
     dpr(name="ANCE").run(finished.source, finished.model_dir, say=said.append)
     assert said.made() == []
@@ -112,7 +112,7 @@ def test_results_have_bm25_and_the_combination_beside(finished):
     for system, found in compared["test"].items():
         assert found["difference"] == pytest.approx(combined - metrics["test"][system]["RR@10"])
     hybrid = gr_jax.load(finished.model_dir / "hybrid" / "index").retriever
-    assert isinstance(hybrid, HybridRetriever) and list(hybrid.parts) == ["BM25", "dense"]
+    assert isinstance(hybrid, HybridRetriever) and list(hybrid.parts) == ["BM25", "ANCE"]
     choice = json.loads((finished.model_dir / "hybrid" / "weights.json").read_text())
     best = max(point["RR@10"] for point in choice["curve"])
     assert list(hybrid.weights) == choice["weights"] and hybrid.normalize == choice["normalize"]
@@ -157,7 +157,7 @@ def test_the_side_of_queries_is_trained_alone(beir, finished, tmp_path):
     assert said.made()[-3:] == ["model", "embeddings", "query_model"]  # everything that trains, the second one too
     said = Said()
     searcher = both.run(beir, model_dir, say=said.append, **shared)
-    assert said.made() == ["index", "hybrid", "results"]
+    assert said.made() == ["pieces", "index", "hybrid", "results"]
     before = DenseEncoder.load(model_dir / "model" / "encoder").params["query"]
     after = searcher.retriever.encoder.params
     leaves = [jax.tree.leaves(tree) for tree in (before, after["document"], after["query"])]
@@ -183,7 +183,7 @@ def test_where_nothing_trains_nothing_is_mined(beir, finished, tmp_path):
     untrained = dpr(training=None)
     shared = {"shared_dir": finished.model_dir.parent / "shared"}
     searcher = untrained.run(beir, tmp_path / "zero", until="index", say=said.append, **shared)
-    assert said.made() == ["model", "embeddings", "index"]
+    assert said.made() == ["model", "embeddings", "pieces", "index"]
     assert searcher.search("a red cat", 3)
 
 

@@ -25,6 +25,7 @@ STAGES = [
     "examples",
     "model",
     "index",
+    "hybrid",
     "results",
 ]
 # What training and the index need, in the order in which it is made.
@@ -69,7 +70,7 @@ def test_a_finished_run_is_not_made_again(memorised):
 def test_every_artefact_carries_the_corpus_and_its_settings(memorised):
     fingerprint = corpus.read_beir(memorised.corpus).corpus.fingerprint
     shared = memorised.model_dir.parent / "shared"
-    folders = [*shared.glob("*-*"), *(memorised.model_dir / name for name in ("model", "index", "results"))]
+    folders = [*shared.glob("*-*"), *(memorised.model_dir / name for name in ("model", "index", "hybrid", "results"))]
     assert len(folders) == len(STAGES)
     for folder in folders:
         manifest = storage.read_folder(folder)
@@ -232,4 +233,4 @@ def test_a_docid_for_every_sentence(beir, tmp_path):
 def test_the_written_configuration_is_the_system_that_ran(memorised):
     assert read_back((memorised.model_dir / "config.gin").read_text()) == memorised.system
     metrics = json.loads((memorised.model_dir / "results" / "metrics.json").read_text())
-    assert set(metrics["test"]) == {"BM25", "DSI"}
+    assert set(metrics["test"]) == {"BM25", "DSI", "BM25 + DSI"}

@@ -33,7 +33,7 @@ OF_THE_ENCODER = [
     "corpus", "vocabulary", "bm25", "pseudo_queries", "encoder_pairs", "encoder_negatives", "document_encoder",
     "vectors",
 ]  # fmt: skip
-OWN = ["clusters", "negatives", "model", "joint_model", "passage_vectors", "index", "results"]
+OWN = ["clusters", "negatives", "model", "joint_model", "passage_vectors", "index", "hybrid", "results"]
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_the_second_training_looks_at_dev_among_some_documents(finished):
 
 def test_results_have_bm25_and_the_vectors_alone_beside(finished):
     metrics = json.loads((finished.model_dir / "results" / "metrics.json").read_text())
-    assert set(metrics["test"]) == {"BM25", "GDR, vectors alone", "GDR"}
+    assert set(metrics["test"]) == {"BM25", "GDR, vectors alone", "GDR", "BM25 + GDR"}
     report = (finished.model_dir / "results" / "report.md").read_text()
     assert "trie over 6 clusters" in report
 
@@ -164,7 +164,7 @@ def test_what_is_said_of_clusters_is_what_a_brute_force_finds(finished, tmp_path
     search = dataclasses.replace(settings()["search"], betas=(0.1,), chosen=(2,), measure="R@100")
     gdr = GDR(**settings(search=search))
     gdr.run(finished.source, tmp_path / "run", shared_dir=finished.shared, say=said.append)
-    assert said.made() == ["index", "results"]
+    assert said.made() == ["index", "hybrid", "results"]
     written = json.loads((tmp_path / "run" / "results" / "clusters.json").read_text())["test"]
     metrics = json.loads((tmp_path / "run" / "results" / "metrics.json").read_text())["test"]
     dataset, retriever = gr_jax.corpus.read_beir(finished.source), gr_jax.load(tmp_path / "run" / "index").retriever

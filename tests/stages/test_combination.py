@@ -1,0 +1,68 @@
+"""What a report says where dev prefers BM25 or the combination to the system."""
+
+import json
+import re
+
+import numpy as np
+
+import gr_jax
+from gr_jax import storage
+from gr_jax.corpus import Corpus, Document
+from gr_jax.retrievers.base import Ranking
+from gr_jax.retrievers.hybrid import WeightChoice, choose_weight
+from gr_jax.stages import hybrid
+
+CORPUS = Corpus.from_documents(Document(f"d{n}", "", f"text {n}") for n in range(4))
+QRELS = {"q0": {"d0": 1}, "q1": {"d1": 1}}
+
+
+def ranking(*rows: list[int]) -> Ranking:
+    """Documents best first, with scores that fall by one."""
+    return Ranking(np.array(rows, np.int32), np.tile(np.arange(4, 0, -1, np.float32), (len(rows), 1)))
+
+
+def said(folder, bm25: Ranking, own: Ranking) -> str:
+    choice = choose_weight(bm25, own, ["q0", "q1"], CORPUS, QRELS)
+    storage.write_json(folder / "weights.json", choice.as_json())
+    return hybrid.what_dev_prefers(folder, "GDR")
+
+
+RIGHT, WRONG = ranking([0, 1, 2, 3], [1, 0, 2, 3]), ranking([3, 2, 1, 0], [3, 2, 0, 1])
+
+
+def test_the_system_alone_is_best(tmp_path):
+    assert said(tmp_path, WRONG, RIGHT) == said(tmp_path, RIGHT, RIGHT) == ""
+
+
+def test_bm25_alone_is_best(tmp_path):
+    # RR@10 of the wrong ranking: a quarter for both.
+    words = said(tmp_path, RIGHT, WRONG)
+    assert words.startswith(
+        "On dev BM25 alone reaches RR@10 1.000, GDR RR@10 .250, and both together no more than BM25"
+    )
+
+
+def test_the_combination_is_best(tmp_path):
+    # Each part puts another wrong document first, and the right one second; together it is first.
+    bm25, own = ranking([2, 0, 3, 1], [2, 1, 3, 0]), ranking([3, 0, 2, 1], [3, 1, 2, 0])
+    words = said(tmp_path, bm25, own)
+    assert words.startswith("On dev BM25 + GDR reaches RR@10 1.000, BM25 alone RR@10 .500 and GDR alone RR@10 .500")
+    assert f"`python -m launch.search --index={tmp_path}/index " in words
+
+
+def test_nothing_is_said_without_dev(tmp_path):
+    storage.write_json(tmp_path / "weights.json", WeightChoice((0.5, 0.5), "min-max", ()).as_json())
+    assert hybrid.what_dev_prefers(tmp_path, "GDR") == ""
+
+
+def test_the_report_says_it_with_a_command_that_works(memorised):
+    folder = memorised.model_dir / "hybrid"
+    words, results = hybrid.what_dev_prefers(folder, "DSI"), memorised.model_dir / "results"
+    choice = json.loads((folder / "weights.json").read_text())
+    at = {point["weight"]: point["RR@10"] for point in choice["curve"] if point["normalize"] == choice["normalize"]}
+    assert bool(words) == (at[choice["weights"][1]] > at[1.0])
+    assert (words in (results / "report.md").read_text()) or not words
+    assert hybrid.how_combined(folder) in (results / "report.md").read_text()
+    command = re.search(r"--index=(\S+)", words or f"--index={folder}/index")
+    searcher = gr_jax.load(command.group(1))
+    assert list(searcher.retriever.parts) == ["BM25", "DSI"] and searcher.search("where is the red cat", 3)
