@@ -10,6 +10,7 @@ import difflib
 import functools
 import pathlib
 import re
+from collections.abc import Iterable
 
 from benchmarks import records
 from benchmarks.records import Record
@@ -17,7 +18,7 @@ from gr_jax.errors import InputError
 from gr_jax.evaluation import render
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
-SEPARATOR = "::"
+SEPARATOR, RECIPROCAL = "::", "1 / "
 
 
 def record(benchmark: str, row: str, results: pathlib.Path = RESULTS) -> Record:
@@ -33,15 +34,15 @@ def record(benchmark: str, row: str, results: pathlib.Path = RESULTS) -> Record:
 
 
 def value(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULTS) -> float:
-    """One value of a recorded row.
+    """One value of a recorded row; of "1 / MEASURE" the reciprocal.
 
     Raises:
       InputError: there is none; says which are near.
     """
-    values = record(benchmark, row, results).values
-    if measure not in values:
-        raise InputError(f"{benchmark}, {row!r} has no such measure", _nearest(measure, values), value=measure)
-    return values[measure]
+    values, name = record(benchmark, row, results).values, measure.removeprefix(RECIPROCAL)
+    if name not in values:
+        raise InputError(f"{benchmark}, {row!r} has no such measure", _nearest(name, values), value=name)
+    return values[name] if name == measure else 1 / values[name]
 
 
 def cite(address: str, results: pathlib.Path = RESULTS) -> tuple[str, str, str]:
@@ -105,6 +106,6 @@ def recorded(file: pathlib.Path) -> dict[str, Record]:
     return rows
 
 
-def _nearest(wanted: str, known) -> str:
+def _nearest(wanted: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f"Name one of: {'; '.join(near or sorted(known)[:12])}."
