@@ -3,7 +3,7 @@
 {row}`gdr_quality :: squad_dev test GDR :: R@100`              one value; see `benchmarks.cited.cite`
 
 ```{rows} gdr_quality                                          a table, a line a row: NAME OF THE ROW => what to call it
-:measures: Success@1, R@100
+:measures: Success@1 | R@100
 squad_dev test GDR => `gdr`
 ```
 
@@ -63,8 +63,8 @@ class Rows(SphinxDirective):
     }
 
     def run(self) -> list[nodes.Node]:
-        measures = [one.strip() for one in self.options["measures"].split(",")]
-        forms = [one.strip() for one in self.options.get("forms", "").split(",")]
+        measures = [one.strip() for one in self.options["measures"].split("|")]
+        forms = [one.strip() for one in self.options.get("forms", "").split("|")]
         forms += [forms[-1]] * (len(measures) - len(forms))
         body = []
         for line in self.content:

@@ -10,21 +10,23 @@ from gr_jax.errors import InputError
 from tests.docs.pages import CHECKOUT, PAGES, name_of
 
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
-_TABLE = re.compile(r"^<!-- recorded, in the last (\d+) columns\n(.*?)^-->\n((?:^\|.*\n)+)", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(
+    r"^<!-- recorded, in the last (\d+) columns\n(.*?)^-->\n((?:^\|[^\n]*\n)+)", re.MULTILINE | re.DOTALL
+)
 _NUMBER = re.compile(r"\d[\d,]*\.?\d*|\.\d+")
 # What reads like something that was measured.
 _MEASURED = re.compile(
-    r"(?<![\w.])(\d*\.\d+|\d[\d,]*(?= ?(%|×|ms\b|s\b|seconds|minutes|core-minutes|hours|bytes|KiB|MiB|GiB|times\b)))"
+    r"(?<![\w.-])(\d*\.\d+|\d[\d,]*(?= ?(%|×|ms\b|s\b|seconds|minutes|core-minutes|hours|bytes|KiB|MiB|GiB|times\b)))"
 )
 _BLOCK = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
 
 
 def expected_values(lines: str) -> list[float]:
-    """Of README's comment above a table: BENCHMARK :: ROW :: MEASURE, MEASURE."""
+    """Of README's comment above a table: BENCHMARK :: ROW :: MEASURE | MEASURE."""
     found = []
     for line in lines.splitlines():
         benchmark, row, measures = (part.strip() for part in line.split(cited.SEPARATOR))
-        found += [cited.value(benchmark, row, measure.strip()) for measure in measures.split(", ")]
+        found += [cited.value(benchmark, row, measure.strip()) for measure in measures.split("|")]
     return found
 
 
@@ -74,14 +76,14 @@ def test_what_a_page_cites_is_recorded(page):
     for benchmark, body in re.findall(r"^```\{rows\} (\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         (measures,) = re.findall(r"^:measures: (.*)$", body, re.MULTILINE)
         forms = re.findall(r"^:forms: (.*)$", body, re.MULTILINE)
-        for form in forms and forms[0].split(","):
+        for form in forms and forms[0].split("|"):
             cited.written(0.5, form.strip())
         rows = [line for line in body.splitlines() if line.strip() and not line.startswith(":")]
         assert rows
         for line in rows:
             named, _, row = line.partition("=>")[0].strip().rpartition(cited.SEPARATOR)
             values = cited.record(named.strip() or benchmark, row.strip()).values
-            assert {*measures.split(", ")} & {*values}, f"{row} has none of {measures}"
+            assert {one.strip() for one in measures.split("|")} & {*values}, f"{row} has none of {measures}"
     for benchmark in re.findall(r"^```\{recorded\} (\w+)$", text, re.MULTILINE):
         assert cited.recorded(cited.RESULTS / f"{benchmark}.json")
 

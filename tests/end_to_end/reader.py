@@ -1,4 +1,4 @@
-"""Where a reader of the pages stands: a checkout without its owner's runs, with documents and an index, and `python`."""
+"""Where a reader of the pages stands: a checkout without its owner's runs, with documents, an index and `python`."""
 
 from __future__ import annotations
 
