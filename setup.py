@@ -61,7 +61,7 @@ TEST = [
 ]
 
 # The site; what it documents is imported, so it needs the packages that modules import at their top.
-DOCS = ["furo", "myst-parser>=4", "sphinx>=8"]
+DOCS = ["furo", "latex2mathml", "myst-parser>=4", "sphinx>=8"]
 
 setuptools.setup(
     name="gr_jax",

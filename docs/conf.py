@@ -18,13 +18,15 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "mathml",
     "plain_docstrings",
     "recorded",
 ]
 exclude_patterns = ["_build", "_extensions"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
-nitpicky = False
+# Napoleon makes every attribute's name a reference, of which some have several targets. Pages refer by links.
+suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 3
@@ -39,6 +41,7 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = "gr_jax"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

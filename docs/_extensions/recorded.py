@@ -152,7 +152,7 @@ class Published(SphinxDirective):
 
 def table(header: Sequence[str], body: Sequence[Sequence[Sequence[nodes.Node]]], title: str = "") -> nodes.table:
     """A table of text and nodes; a wide one scrolls."""
-    made = nodes.table(classes=["recorded"])
+    made = nodes.table(classes=["recorded"], align="left")
     if title:
         made += nodes.title("", title)
     group = nodes.tgroup(cols=len(header))
@@ -202,7 +202,7 @@ def check_all_are_shown(app: Sphinx, env) -> None:
 def _link(benchmark: str, row: str, text: str, docname: str) -> addnodes.pending_xref:
     where = {"refdomain": "std", "reftype": "ref", "reftarget": target_of(benchmark, row), "refdoc": docname}
     link = addnodes.pending_xref("", refexplicit=True, refwarn=True, **where)
-    link += nodes.inline("", text, classes=["recorded-value"])
+    link += nodes.inline("", text)
     return link
 
 

@@ -53,7 +53,7 @@ class DenseRetriever:
                 "Use the encoder that the vectors were made with.",
             )
         if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
-            raise InputError("not one document for each vector", "Give the owner of every vector.")
+            raise InputError("each vector needs the document that it belongs to", "Give the owner of every vector.")
         self.encoder, self.searcher, self.most_sentences = encoder, searcher, most_sentences
         self._owner = owner
 
