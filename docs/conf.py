@@ -7,6 +7,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
 
 import gr_jax
+import gr_jax.training
+
+for name in gr_jax.training.__all__:  # fetched when first used, and seen only then
+    getattr(gr_jax.training, name)
 
 project = "gr_jax"
 author = "the gr_jax authors"
@@ -25,9 +29,6 @@ extensions = [
 exclude_patterns = ["_build", "_extensions"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
-# Napoleon makes every attribute's name a reference, of which some have several targets. Pages refer by links.
-suppress_warnings = ["ref.python"]
-
 myst_enable_extensions = ["deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 3
 
@@ -37,8 +38,9 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
 napoleon_numpy_docstring = False
-napoleon_use_ivar = True
+napoleon_use_param = False  # "a, b: …" are two arguments, not one with a type
 napoleon_use_rtype = False
+napoleon_custom_sections = [("Attributes", "params_style")]
 
 html_theme = "furo"
 html_math_renderer = "mathml"

@@ -4,6 +4,7 @@ markup is escaped."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from sphinx.application import Sphinx
 
@@ -29,12 +30,34 @@ def _escaped(text: str) -> str:
     return text[:start] + _SPECIAL.sub(r"\\\g<0>", text[start:])
 
 
+def lines_to_rst(lines: Sequence[str]) -> list[str]:
+    """A docstring. What is indented behind an empty line, below text that is not, is code and stays as it is."""
+    found: list[str] = []
+    in_code = False
+    for number, line in enumerate(lines):
+        indented = line.startswith("    ")
+        if in_code and line and not indented:
+            in_code = False
+        if not in_code and indented and number and not lines[number - 1].strip():
+            before = next((one for one in reversed(lines[:number]) if one.strip()), "")
+            if before and not before.startswith((" ", "*", "-")):
+                in_code = True
+                found += ["::", ""]
+        found.append(line if in_code else to_rst(line))
+    return found
+
+
 def process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Rewrites a docstring where it stands; blocks of code, which are indented behind an empty line, stay."""
-    text = "\n".join(lines)
-    lines[:] = [to_rst(line) for line in text.split("\n")]
+    """Rewrites a docstring where it stands."""
+    lines[:] = lines_to_rst(lines)
+
+
+def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: object) -> bool | None:
+    """Leaves out fields of named tuples, which their class describes."""
+    return True if type(obj).__name__ == "_tuplegetter" else None
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon, at 500
+    app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "version": "1"}
