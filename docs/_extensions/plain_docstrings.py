@@ -48,8 +48,10 @@ def lines_to_rst(lines: Sequence[str]) -> list[str]:
 
 
 def process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Rewrites a docstring where it stands."""
-    lines[:] = lines_to_rst(lines)
+    """Rewrites a docstring where it stands. A module's is not indented, so that what is indented in it is code, also
+    where nothing else follows its first line."""
+    own = (getattr(obj, "__doc__", None) or "").split("\n") if what == "module" else lines
+    lines[:] = lines_to_rst(own)
 
 
 def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: object) -> bool | None:
