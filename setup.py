@@ -60,6 +60,9 @@ TEST = [
     "scikit-learn",
 ]
 
+# The site; what it documents is imported, so it needs the packages that modules import at their top.
+DOCS = ["furo", "latex2mathml", "myst-parser>=4", "sphinx>=8"]
+
 setuptools.setup(
     name="gr_jax",
     version=VERSION,
@@ -79,6 +82,7 @@ setuptools.setup(
         "minilm": MINILM,
         "ngrams": NGRAMS,
         "test": TEST,
+        "docs": DOCS,
         "gpu": ["jax[cuda]"],
         "tpu": ["jax[tpu]"],
         "t5x": T5X,

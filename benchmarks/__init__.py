@@ -1,1 +1,1 @@
-"""What README's tables are printed by: `python -m benchmarks.NAME`. Recorded rows are in results/."""
+"""What measures every number of README and the site: `python -m benchmarks.NAME`. Recorded rows are in results/."""

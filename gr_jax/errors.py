@@ -42,7 +42,7 @@ class InputError(ValueError):
 
 
 class InputWarning(UserWarning):
-    """Something that was given is used otherwise than who gave it may think."""
+    """Something that was given is used in another way than one may expect."""
 
 
 class _AsShown(str):

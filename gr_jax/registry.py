@@ -1,4 +1,4 @@
-"""What folders may hold, by kind: tables that are empty here and that what stands above the layers fills.
+"""Registries of what folders may hold, by kind. They are empty here, and the layers above fill them.
 
 A manifest names a kind, never a module: nothing is imported because a folder says so. `gr_jax.registered` registers
 what the layers have, every system what is its own, and `gr_jax.load` sees to both; a program registers its own kinds by

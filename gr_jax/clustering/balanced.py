@@ -54,7 +54,11 @@ def balanced_kmeans(
     if not 0 <= slack < math.inf:
         raise InputError("slack is a share of the average size", "Give slack ≥ 0.", value=slack)
     if min(k, iterations, nearest) < 1:
-        raise InputError("too little to do", "Give k, iterations and nearest ≥ 1.", value=(k, iterations, nearest))
+        raise InputError(
+            "k, iterations and nearest must be at least 1",
+            "Give k, iterations and nearest ≥ 1.",
+            value=(k, iterations, nearest),
+        )
     points = check_embeddings(embeddings, metric)
     k = min(k, len(points))
     capacity = math.ceil((1 + slack) * len(points) / k)

@@ -158,7 +158,7 @@ def reconstruct(
     levels, size, _ = codebooks.shape
     if codes.ndim != 2 or codes.shape[1] != levels or (codes.size and not 0 <= codes.min() <= codes.max() < size):
         raise InputError(
-            "codes that these codebooks do not have", f"Give integers [n, {levels}] below {size}.", value=codes.shape
+            "a code is none of these codebooks'", f"Give integers [n, {levels}] below {size}.", value=codes.shape
         )
     total = np.zeros((len(codes), codebooks.shape[2]), np.float32)
     for level in range(levels):

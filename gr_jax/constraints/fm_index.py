@@ -64,9 +64,9 @@ class FMIndex(FMFields):
         """
         text.check()
         if sample_rate < 1:
-            raise InputError("a sample at every so many tokens", "Give sample_rate ≥ 1.", value=sample_rate)
+            raise InputError("sample_rate is a number of tokens, 1 or more", "Give sample_rate ≥ 1.", value=sample_rate)
         if not len(text.tokens):
-            raise InputError("an index of no tokens", "Give at least one.")
+            raise InputError("there are no tokens to index", "Give at least one.")
         if eos_id is not None and not 0 <= eos_id < text.vocab_size:
             raise InputError("eos_id is outside of the vocabulary", f"Give one below {text.vocab_size}.", value=eos_id)
         if eos_id is not None and (text.tokens == eos_id).any():

@@ -60,7 +60,7 @@ class Mixed:
         found: list[int | None] = [getattr(constraint, "eos_id", None) for constraint in self.constraints]
         ends = {eos_id for eos_id in found if eos_id is not None}
         if len(ends) > 1:
-            raise InputError("these constraints end in several tokens", "Make them with one EOS.", value=sorted(ends))
+            raise InputError("the constraints end in different tokens", "Make them with one EOS.", value=sorted(ends))
         return ends.pop() if ends else None
 
     @property
@@ -81,7 +81,7 @@ class Mixed:
             raise AttributeError("num_documents")
         if len(numbers) > 1:
             raise InputError(
-                "these constraints number other documents each", "Make them of one corpus.", value=sorted(numbers)
+                "the constraints number their documents differently", "Make them of one corpus.", value=sorted(numbers)
             )
         return numbers.pop()
 
@@ -103,7 +103,7 @@ class Mixed:
         """
         which, views = view if isinstance(view, tuple) else (view, (None,) * len(self.constraints))
         if which is None:
-            raise InputError("no word on which constraint each query walks", "Give view=int[batch].")
+            raise InputError("nothing says which constraint each query walks", "Give view=int[batch].")
         if np.shape(which) != (batch,):
             raise InputError(f"a view of shape {np.shape(which)} for {batch} queries", f"Give integers [{batch}].")
         if len(views) != len(self.constraints):

@@ -39,7 +39,7 @@ class Backoff:
 
     def __post_init__(self):
         if self.extra < 1:
-            raise InputError("backoff without siblings to re-enter", "Give extra ≥ 1, or no backoff.", value=self.extra)
+            raise InputError("backoff needs siblings that re-enter", "Give extra ≥ 1, or no backoff.", value=self.extra)
 
 
 def drop_reserve(

@@ -183,7 +183,7 @@ def _check(
     if beams < 1:
         raise InputError("beam search needs at least one beam", "Give beams ≥ 1.", value=beams)
     if max_len < 1:
-        raise InputError("nothing can be written in no steps", "Give max_len ≥ 1.", value=max_len)
+        raise InputError("decoding needs at least one step", "Give max_len ≥ 1.", value=max_len)
     if normalize not in NORMALIZERS:
         raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
     if merge is not None and merge not in WAYS:
@@ -191,9 +191,9 @@ def _check(
     if groups < 1 or beams % groups:
         raise InputError(f"{beams} beams cannot be split into {groups} equal groups", "Give groups that divide beams.")
     if isinstance(diversity, (int, float)) and not 0.0 <= diversity < math.inf:
-        raise InputError("diversity is what a repeated token loses", "Give a number ≥ 0.", value=diversity)
+        raise InputError("diversity cannot be negative", "Give a number ≥ 0.", value=diversity)
     if groups > 1 and (backoff is not None or end_within_beams):
-        raise InputError("groups of beams know neither backoff nor end_within_beams", "Give groups=1, or neither.")
+        raise InputError("groups of beams support neither backoff nor end_within_beams", "Give groups=1, or neither.")
 
 
 class _Search(NamedTuple):

@@ -29,7 +29,7 @@ class Kept(NamedTuple):
 
 
 class History(NamedTuple):
-    """All that a search kept, step by step; `n` is 2 × beams, and a backoff's extra: first what goes on, then what
+    """All that a search kept, step by step. `n` is 2 × beams, and a backoff's extra: first what goes on, then what
     a step completed.
 
     Attributes:

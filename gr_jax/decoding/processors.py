@@ -377,7 +377,7 @@ class Renormalize:
     def __call__(self, scores: Scores, written: Written) -> Scores:
         if self.over == "vocabulary" and scores.normalize == "level":
             raise InputError(
-                "scores per level say nothing of the other tokens of the vocabulary", 'Use Renormalize(over="allowed").'
+                "scores of one level cannot be normalised over the whole vocabulary", 'Use Renormalize(over="allowed").'
             )
 
         over = allowed_scores if self.over == "allowed" else every_score

@@ -115,9 +115,9 @@ def sample(
     if samples < 1:
         raise InputError("nothing to draw", "Give samples ≥ 1.", value=samples)
     if max_len < 1:
-        raise InputError("nothing can be written in no steps", "Give max_len ≥ 1.", value=max_len)
+        raise InputError("decoding needs at least one step", "Give max_len ≥ 1.", value=max_len)
     if top_k is not None and top_k < 1:
-        raise InputError("the best no tokens", "Give top_k ≥ 1, or None.", value=top_k)
+        raise InputError("top_k leaves no token to draw", "Give top_k ≥ 1, or None.", value=top_k)
     if normalize not in NORMALIZERS:
         raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
     if batch is None:

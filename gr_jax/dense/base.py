@@ -113,7 +113,7 @@ def check_search(
       InputError: shapes that do not fit, values that are not finite, k < 1.
     """
     if k < 1:
-        raise InputError("a search needs room for an answer", "Give k ≥ 1.", value=k)
+        raise InputError("a search returns at least one document", "Give k ≥ 1.", value=k)
     queries = check_vectors(np.asarray(queries), width)
     if allowed is None:
         return queries, None

@@ -406,7 +406,9 @@ def check_settings(chosen: int, overfetch: float) -> None:
 def check_codes(backend: str, codes: str | None) -> None:
     """Raises InputError where the backend cannot score int8 codes, and is to."""
     if backend == "scann" and codes is not None:
-        raise InputError("ScaNN scores no int8 codes of ours", "Leave codes out, or take another backend.", value=codes)
+        raise InputError(
+            "ScaNN cannot search int8 codes of ours", "Leave codes out, or take another backend.", value=codes
+        )
 
 
 def backend_at_hand(name: str) -> str:

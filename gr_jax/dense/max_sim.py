@@ -102,7 +102,7 @@ class MaxSimSearch:
     ):
         if shard_documents < 1 or block_tokens < 1:
             raise InputError(
-                "shards and blocks hold something", "Give 1 or more.", value=(shard_documents, block_tokens)
+                "shards and blocks hold at least one vector", "Give 1 or more.", value=(shard_documents, block_tokens)
             )
         self.vectors, self.resident = vectors, resident
         self._shard, self._block_tokens = shard_documents, block_tokens

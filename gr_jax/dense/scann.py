@@ -58,7 +58,7 @@ class ScannSearch:
         self._stored = StoredVectors(vectors)
         self._wanted: dict[str, Any] = {"leaves": leaves, "searched": searched, "reorder": reorder, "recall": recall}
         if min(count for count in (leaves, searched, reorder, 1) if count is not None) < 1:
-            raise InputError("leaves and candidates are counted from 1", "Correct them.", value=self._wanted)
+            raise InputError("leaves and candidates must be at least 1", "Correct them.", value=self._wanted)
         if recall is not None:
             _check_recall(recall)
         self._tune_queries = None if tune_queries is None else check_vectors(tune_queries, self.width)
@@ -126,7 +126,7 @@ class ScannSearch:
         """
         _check_recall(recall)
         if k < 1:
-            raise InputError("a recall is that of one document at least", "Give k ≥ 1.", value=k)
+            raise InputError("recall is measured at a rank of 1 or more", "Give k ≥ 1.", value=k)
         self._tune_queries = None if queries is None else check_vectors(np.array(queries, np.float32), self.width)
         self._wanted["recall"], self._tune_k = recall, k
         return self._tune()

@@ -185,7 +185,7 @@ def _table(corpus: Corpus, kinds: Mapping[str, int], generated: PseudoQueries | 
     """The queries of each document in a table that was made before."""
     if generated is None and GENERATED in kinds:
         raise InputError(
-            'queries of the kind "generated" are to be made from no table',
+            'pseudo-queries of the kind "generated" need a table of generated queries',
             "Name the table that bm25_doct5query made, as PseudoQueries.generated.",
         )
     if generated is None:

@@ -66,7 +66,7 @@ class ContrastiveLoss:
         size = group_size(scores.shape[1], len(scores))
         if size == 1 and not self.in_batch:
             raise InputError(
-                "no query has anything wrong to tell its answer from, and the loss is the same for all parameters",
+                "no query has a negative, so the loss is the same for all parameters",
                 "Give negatives, or set in_batch = True.",
             )
         real = (index[::size] >= 0).astype(jnp.float32)  # [B]; rows that fill up a last batch have no positive

@@ -75,7 +75,7 @@ def encode_corpus(
         files of others where shards are to be kept, or a full disk.
     """
     if dtype not in DTYPES:
-        raise InputError("vectors are not stored so", f"Choose one of {', '.join(DTYPES)}.", value=dtype)
+        raise InputError("unknown type to store vectors in", f"Choose one of {', '.join(DTYPES)}.", value=dtype)
 
     def encode(shard: Sequence[str], advance: Advance) -> dict[str, np.ndarray]:
         vectors = encoder.encode(shard, batch_size=batch_size, max_length=max_length, advance=advance)

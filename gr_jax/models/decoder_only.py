@@ -57,7 +57,7 @@ class DecoderOnlyConfig:
                 value=self.start_token,
             )  # fmt: skip
         if self.head_dim % 2:
-            raise InputError("rotary positions turn pairs of numbers", "Give an even head_dim.", value=self.head_dim)
+            raise InputError("rotary positions need an even head_dim", "Choose an even number.", value=self.head_dim)
 
 
 @struct.dataclass

@@ -74,7 +74,9 @@ class EncoderDecoder(nn.Module):
         config = self.encoder_config if self.decoder_config is None else self.decoder_config
         if not isinstance(config, t5.T5Config):
             raise InputError(
-                "a BERT encoder cannot decode", "Give EncoderDecoder a decoder_config, a T5Config.", value=config
+                "a BERT encoder needs a decoder of another kind",
+                "Give EncoderDecoder a decoder_config, a T5Config.",
+                value=config,
             )
         return config
 

@@ -176,10 +176,10 @@ class EncoderDecoderModel:
     def __post_init__(self):
         if self.normalize not in NORMALIZERS:
             raise InputError(
-                "a loss cannot be normalised so", f"Choose one of {', '.join(NORMALIZERS)}.", value=self.normalize
+                "unknown normaliser of a loss", f"Choose one of {', '.join(NORMALIZERS)}.", value=self.normalize
             )
         if self.normalize == "level" and not self.levels:
-            raise InputError('normalize="level" needs levels', "Give docids with position-aware tokens.")
+            raise InputError('normalize="level" needs docids with levels', "Give docids with position-aware tokens.")
 
     def get_initial_variables(
         self,

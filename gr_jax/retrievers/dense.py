@@ -56,7 +56,7 @@ class DenseRetriever:
         if (owner is None) == bool(most_sentences or pieces) or (
             owner is not None and len(owner) != searcher.num_documents
         ):
-            raise InputError("not one document for each vector", "Give the owner of every vector.")
+            raise InputError("each vector needs the document that it belongs to", "Give the owner of every vector.")
         self.encoder, self.searcher, self.most_sentences = encoder, searcher, most_sentences
         self._owner, self.pieces = owner, pieces
 

@@ -151,7 +151,7 @@ class BestDocid:
         limit: int | None = None,
     ):
         if docids is None and (limit is None or limit < 1):
-            raise InputError("no word on how many documents to look up", "Give docids, or limit ≥ 1.", value=limit)
+            raise InputError("nothing says how many documents to look up", "Give docids, or limit ≥ 1.", value=limit)
         self.docids, self.text_of = docids, None if text_of is None else np.asarray(text_of, np.int32)
         self._limit = limit
         most = limit if docids is None else int(np.diff(docids.offsets).max())

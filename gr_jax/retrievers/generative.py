@@ -86,7 +86,11 @@ class GenerativeRetriever:
         _check_settings(beams, merge, views)
         steps = getattr(constraint, "max_steps", None) if max_len is None else max_len
         if steps is None or steps < 1:
-            raise InputError("no word on how much is written", "Give max_len ≥ 1: n-grams have none.", value=max_len)
+            raise InputError(
+                "nothing says how many tokens are written at most",
+                "Give max_len ≥ 1: n-grams have none.",
+                value=max_len,
+            )
         self._most_steps = int(steps)
         documents_of.check(constraint)
         self.num_documents = num_documents_of(constraint)  # of the corpus that it answers from
@@ -358,7 +362,7 @@ def _check_settings(beams: int, merge: str | None, views: Sequence[View]) -> Non
     if merge is not None and merge not in WAYS:
         raise InputError("unknown way to merge", f"Use one of {', '.join(WAYS)}, or None.", value=merge)
     if not views:
-        raise InputError("there is no way to ask", "Give at least one view.")
+        raise InputError("a query needs at least one view", "Give at least one view.")
 
 
 def _without_end(found: Beams, row: int, beam: int, eos_id: int | None) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ class HybridRetriever:
         depth: int = DEPTH,
     ):
         if len(weights) != len(parts) or min(weights, default=-1.0) < 0 or not np.isfinite(weights).all():
-            raise InputError("not one weight of 0 or more for each part", "Give as many as parts.", value=list(weights))
+            raise InputError("each part needs a weight of 0 or more", "Give as many as parts.", value=list(weights))
         if not any(weights):
             raise InputError("no part has a weight above 0", "Give at least one such weight.", value=list(weights))
         if normalize not in NORMALIZATIONS:

@@ -1,4 +1,4 @@
-"""Training on queries with their answers and wrong documents: what all that is trained by contrast has in common."""
+"""Training by contrast, on queries with their answers and with negatives: what all such trainings share."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ searcher = systems.GDR().run("my_beir_folder", "runs/mine")
 searcher.search("a question", k=5)
 """
 
-# What systems are told, and where their documents come from.
+# Settings of systems, and sources of documents.
 from gr_jax.stages.bm25 import Lexical as Lexical
 from gr_jax.stages.clusters import Clusters as Clusters
 from gr_jax.stages.contrastive import ContrastiveTraining as ContrastiveTraining

@@ -1,4 +1,4 @@
-"""The little English that forming questions needs: function words, verb forms, nouns that tell the kind of a name."""
+"""What forming questions needs of English: function words, verb forms, nouns that tell the kind of a name."""
 
 from __future__ import annotations
 

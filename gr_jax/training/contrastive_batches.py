@@ -89,7 +89,7 @@ class ContrastiveBatches(grain.IterDataset):
         if num_negatives is None:
             num_negatives = 0 if negatives is None else negatives.width
         if num_negatives < 0:
-            raise InputError("a query cannot have fewer than no negatives", "Raise it.", value=num_negatives)
+            raise InputError("the number of negatives is negative", "Give 0 or more.", value=num_negatives)
         if negatives is not None and len(negatives) != len(queries):
             raise InputError(
                 f"negatives of {len(negatives)} queries, and there are {len(queries)}",

@@ -1,4 +1,4 @@
-"""What the evaluations of one training have said: which parameters are best, and whether it is time to stop."""
+"""The evaluations of one training: which parameters are best, and whether to stop."""
 
 from __future__ import annotations
 

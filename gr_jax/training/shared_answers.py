@@ -1,4 +1,4 @@
-"""Queries that are read alike: what answers one of them answers all."""
+"""Queries with equal tokens share their answers."""
 
 from __future__ import annotations
 

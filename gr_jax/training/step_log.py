@@ -1,4 +1,4 @@
-"""Metrics of steps, on their way from the devices to the curves and the bar."""
+"""Metrics of steps: from the devices to the curves and the progress bar."""
 
 from __future__ import annotations
 

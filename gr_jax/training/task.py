@@ -50,7 +50,7 @@ class Task:
 
     def __post_init__(self):
         if self.mode not in ("max", "min"):
-            raise InputError("the best parameters have the max or the min", "Use one of them.", value=self.mode)
+            raise InputError("unknown mode of choosing the best parameters", 'Use "max" or "min".', value=self.mode)
         if self.keep_best and self.evaluate is None:
             raise InputError(
                 "nothing is evaluated that the best parameters could be chosen by",
@@ -106,7 +106,7 @@ class TrainSettings:
         if self.optimizer.multipliers:
             raise InputError(
                 "task and optimiser both have learning-rate multipliers",
-                "Say them once.",
+                "Give them in one place.",
                 value=dict(self.optimizer.multipliers),
             )
         return dataclasses.replace(self.optimizer, multipliers=dict(task.multipliers))

@@ -162,5 +162,5 @@ def test_bad_arrays(points, learnt):
         quantize(points, learnt.codebooks[0])
     with pytest.raises(InputError, match="beams"):
         quantize(points, learnt.codebooks, beams=0)
-    with pytest.raises(InputError, match="do not have"):
+    with pytest.raises(InputError, match="none of these codebooks'"):
         reconstruct(learnt.codes + 1, learnt.codebooks)

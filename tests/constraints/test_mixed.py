@@ -214,5 +214,5 @@ def test_bad_settings(mixed):
     assert mixed.eos_id == 1 and Mixed((Trie.from_docids(codes()),)).eos_id is None
     assert Mixed(mixed.constraints[:2]).max_steps == MAX_LEN
     assert mixed.vocab_size == VOCAB and not hasattr(mixed, "max_steps")
-    with pytest.raises(InputError, match="several tokens"):
+    with pytest.raises(InputError, match="different tokens"):
         _ = Mixed((Everything(VOCAB, eos_id=1), Everything(VOCAB, eos_id=2))).eos_id

@@ -289,7 +289,11 @@ def test_a_network_of_another_vocabulary_is_refused(decode):
 
 @pytest.mark.parametrize(
     "settings, words",
-    [({"beams": 0}, "at least one beam"), ({"max_len": 0}, "no steps"), ({"normalize": "sum"}, "unknown normaliser")],
+    [
+        ({"beams": 0}, "at least one beam"),
+        ({"max_len": 0}, "at least one step"),
+        ({"normalize": "sum"}, "unknown normaliser"),
+    ],
 )
 def test_refuses(settings, words):
     with pytest.raises(InputError, match=words):

@@ -266,5 +266,5 @@ def test_bad_settings(make, message):
 def test_levels_cannot_be_normalised_over_the_vocabulary(case):
     logits, sequences = case
     scores = LogitScores(jnp.asarray(logits), "level", levels=((2, 4),))
-    with pytest.raises(InputError, match="per level"):
+    with pytest.raises(InputError, match="of one level"):
         processors.Renormalize("vocabulary")(scores, written(sequences))

@@ -248,7 +248,7 @@ def test_the_view_reaches_the_constraint():
 def test_refuses(options, words):
     with pytest.raises(InputError, match=words):
         beam_search(None, None, None, beams=6, max_len=3, **options)
-    with pytest.raises(InputError, match="without siblings"):
+    with pytest.raises(InputError, match="needs siblings"):
         Backoff(0, 0.0)
 
 

@@ -101,7 +101,7 @@ def test_filters_and_removed_documents(backend, rows, at_once, monkeypatch):
 @pytest.mark.parametrize("plan", ["tiles", "full"])
 def test_int8_codes_with_exact_scores(backend, codes, plan):
     if backend == "scann":
-        with pytest.raises(InputError, match="no int8 codes"):
+        with pytest.raises(InputError, match="cannot search int8 codes"):
             ClusteredSearch(_VECTORS, _OF, codes=codes, backend=backend)
         return
     rng = np.random.default_rng(0)

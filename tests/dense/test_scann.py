@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused(data):
         ScannSearch(data[0][:20]).tune(0.9, k=0)
     with pytest.raises(InputError, match="matrix"):
         ScannSearch(data[0][:20]).tune(0.9, np.ones((3, 5)))
-    with pytest.raises(InputError, match="counted from 1"):
+    with pytest.raises(InputError, match="at least 1"):
         ScannSearch(data[0], reorder=0)
     with pytest.raises(InputError, match="matrix"):
         ScannSearch(data[0], recall=0.9, tune_queries=np.ones((3, 5)))

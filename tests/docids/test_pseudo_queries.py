@@ -187,7 +187,7 @@ def test_generated_queries_are_a_kind_like_others(tmp_path):
             (0, 0, "what is zero?"), (0, 1, "Title 0"), (1, 1, "Title 1"), (2, 0, "what is two?"), (2, 1, "Title 2"),
         ]  # fmt: skip
         assert list(pseudo_queries(corpus, kinds={"generated": 9}, generated=generated).texts) == texts
-    with pytest.raises(InputError, match="from no table"):
+    with pytest.raises(InputError, match="need a table"):
         pseudo_queries(corpus, kinds={"generated": 1})
     other = Corpus.from_documents([Document("d0", "", "Other text.")])
     with pytest.raises(InputError, match="generated from the corpus"):

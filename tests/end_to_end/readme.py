@@ -1,4 +1,4 @@
-"""The blocks of README.md that a reader would run, and what the comments above them say about running them in a test.
+"""The blocks of a page that a reader would run, and what the comments above them say about running them in a test.
 
 A comment stands on the line above the block that it is about:
 
@@ -15,7 +15,8 @@ import re
 
 LANGUAGES = ("bash", "python")
 _TRAINS = re.compile(r"python -m launch\.(recipe|train|index)\b")
-_BLOCK = re.compile(r"((?:^<!-- ci: [^\n]*-->\n)*)^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Directives of the site, whose names are in braces, are blocks that are not run.
+_BLOCK = re.compile(r"((?:^<!-- ci: [^\n]*-->\n)*)^(`{3,})([^\n`]*)\n(.*?)^\2$", re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"^<!-- ci: (skip|first|append|replace) (.*\S) *-->$", re.MULTILINE)
 
 
@@ -46,8 +47,8 @@ def parse(markdown: str) -> list[Block]:
     """
     blocks, read = [], 0
     for match in _BLOCK.finditer(markdown):
-        line = markdown.count("\n", 0, match.start(2)) + 1
-        comments, language, code = match.groups()
+        line = markdown.count("\n", 0, match.start(3)) + 1
+        comments, _, language, code = match.groups()
         directives = _DIRECTIVE.findall(comments)
         read += len(comments.splitlines())
         if len(directives) != len(comments.splitlines()):

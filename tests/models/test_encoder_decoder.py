@@ -186,7 +186,7 @@ def test_a_row_of_padding_alone_is_finite(network):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     (
-        ({"encoder_config": BERT}, "cannot decode"),
+        ({"encoder_config": BERT}, "needs a decoder"),
         ({"encoder_config": BERT, "decoder_config": T5, "share_embeddings": True}, "share"),
         ({"encoder_config": BERT, "decoder_config": TIED, "query_residual": True}, "tied"),
         ({"encoder_config": BERT, "decoder_config": T5, "query_pooling": "pooler"}, "query_pooling"),

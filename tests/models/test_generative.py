@@ -190,7 +190,7 @@ def test_predictions_are_t5xs_best_last(params, batch, docids):
 def test_settings_that_do_not_fit_are_refused(params):
     with pytest.raises(InputError, match="Choose one of"):
         EncoderDecoderModel(MODULE, normalize="softmax")
-    with pytest.raises(InputError, match="needs levels"):
+    with pytest.raises(InputError, match="needs docids with levels"):
         EncoderDecoderModel(MODULE, normalize="level")
     with pytest.raises(InputError, match="level"):
         GenerativeDecoder(MODULE, params).scores(jnp.zeros((1, 12)), 0, "level")

@@ -217,7 +217,7 @@ def test_first_equal_of_more_than_is_hashed_at_once(monkeypatch):
     (
         ({"batch_size": 0}, "split"),
         ({"batch_size": 3, "process": (0, 2)}, "split"),
-        ({"num_negatives": -1}, "fewer than no"),
+        ({"num_negatives": -1}, "is negative"),
         ({"query_lengths": 2}, r"query \d+ has 4 tokens.*query_lengths ≥ 4"),
         ({"document_lengths": (8, 4)}, "ascending"),
         ({"negatives": Negatives(np.zeros((3, 1), np.int32))}, "negatives of 3 queries"),

@@ -121,19 +121,19 @@ class GDR(System):
         check_document_encoder(self.trained, self.encoder_training, self.encoder_mining, *trainings)
         if self.network.encoder == "t5" and self.matching.start == "pretrained" and not trainings:
             raise InputError(
-                "an encoder from scratch that is not trained gives no vectors that mean anything",
+                "the vectors of an untrained encoder from scratch mean nothing",
                 'Set Matching.start = "document_encoder", or train it.',
             )
         if self.matching.similarity == "cosine" != self.encoders.similarity:
             raise InputError(
-                "cosines are wanted, and documents get vectors of any length",
+                "cosine similarity needs document vectors of unit length, and these have any",
                 'Set Encoders.similarity = "cosine", or Matching.similarity = "dot" or "tanh".',
                 value=self.encoders.similarity,
             )
         for one in trainings:
             if one.margin_mse or one.teacher_kl:
                 raise InputError(
-                    "GDR learns nothing from a teacher's scores",
+                    "GDR's loss does not use a teacher's scores",
                     "Set margin_mse and teacher_kl of ContrastiveTraining to None.",
                     value=(one.margin_mse, one.teacher_kl),
                 )

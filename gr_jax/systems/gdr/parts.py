@@ -39,7 +39,7 @@ def check_parts(
             )
     if similarity == "cosine" and document_encoder is not None and document_encoder.config.similarity != "cosine":
         raise InputError(
-            "cosines are wanted, and this document encoder gives vectors of any length",
+            "cosine similarity needs vectors of unit length, and this document encoder gives others",
             'Set similarity = "dot" or "tanh", or use an encoder whose similarity is "cosine".',
             value=document_encoder.config.similarity,
         )

@@ -1,4 +1,4 @@
-"""What GDR can be told beside what its stages share with other systems."""
+"""GDR's own settings, beside those that its stages share with other systems."""
 
 from __future__ import annotations
 

@@ -1,0 +1,111 @@
+"""Recorded values as the pages cite them: `BENCHMARK :: ROW :: MEASURE`, and how a number is written.
+
+The site (`docs/_extensions`) and the test of README's tables (`tests/docs`) read rows by this alone, so that a page and
+a record cannot say different things.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import pathlib
+import re
+from collections.abc import Iterable
+
+from benchmarks import records
+from benchmarks.records import Record
+from gr_jax.errors import InputError
+from gr_jax.evaluation import render
+
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+SEPARATOR, RECIPROCAL = "::", "1 / "
+
+
+def record(benchmark: str, row: str, results: pathlib.Path = RESULTS) -> Record:
+    """A recorded row.
+
+    Raises:
+      InputError: there is none of this name; says which are near.
+    """
+    rows = recorded(results / f"{benchmark}.json")
+    if row not in rows:
+        raise InputError(f"{benchmark} has no recorded row of this name", _nearest(row, rows), value=row)
+    return rows[row]
+
+
+def value(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULTS) -> float:
+    """One value of a recorded row; of "1 / MEASURE" the reciprocal.
+
+    Raises:
+      InputError: there is none; says which are near.
+    """
+    values, name = record(benchmark, row, results).values, measure.removeprefix(RECIPROCAL)
+    if name not in values:
+        raise InputError(f"{benchmark}, {row!r} has no such measure", _nearest(name, values), value=name)
+    return values[name] if name == measure else 1 / values[name]
+
+
+def cite(address: str, results: pathlib.Path = RESULTS) -> tuple[str, str, str]:
+    """A value by its address, as text.
+
+    Args:
+      address: "BENCHMARK :: ROW :: MEASURE", or with " :: FORM" behind it: see `written`.
+      results: folder of the records.
+
+    Returns:
+      The benchmark, the row, and the value as it is written.
+
+    Raises:
+      InputError: it is no address, or nothing is recorded there.
+    """
+    parts = [part.strip() for part in address.split(SEPARATOR)]
+    if len(parts) not in (3, 4) or not all(parts):
+        raise InputError(
+            "a recorded value is cited by benchmark, row and measure",
+            "Write BENCHMARK :: ROW :: MEASURE.",
+            value=address,
+        )
+    benchmark, row, measure, *form = parts
+    return benchmark, row, written(value(benchmark, row, measure, results), *form)
+
+
+def written(number: float, form: str = "") -> str:
+    """A number as pages have it, without the 0 before a point.
+
+    Args:
+      number: as it was recorded.
+      form: Python's format, such as ".3f", ".0%" or ",.0f"; "size" is ".3f" without a sign; "p" is that of a p-value;
+        "" as in the benchmarks' tables.
+
+    Raises:
+      InputError: it is no format.
+    """
+    if form == "p":
+        return render.format_p(number) if number >= 0.001 else "below .001"
+    if not form:
+        return render.format_value(number)
+    try:
+        text = format(abs(number), ".3f" if form == "size" else form).replace("%", " %")
+    except ValueError as error:
+        raise InputError(f"no format of numbers: {error}", 'Write ".3f", ".0%" or "p".', value=form) from error
+    sign = "−" if number < 0 and form != "size" and re.search(r"[1-9]", text) else ""
+    return sign + re.sub(r"^0(?=\.)", "", text)
+
+
+@functools.cache
+def recorded(file: pathlib.Path) -> dict[str, Record]:
+    """All rows of a file, which is read once.
+
+    Raises:
+      InputError: there is no such file, or it holds no rows.
+    """
+    rows = records.read(file)
+    if not rows:
+        known = {one.stem for one in file.parent.glob("*.json")}
+        raise InputError("no benchmark of this name has recorded rows", _nearest(file.stem, known), file=file)
+    return rows
+
+
+def _nearest(wanted: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
+    return f"Name one of: {'; '.join(near or sorted(known)[:12])}."
