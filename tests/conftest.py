@@ -12,8 +12,8 @@ import pathlib
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 
-# Compiling is most of what small models cost. These two make it cheaper; XLA ends a process that gives it a flag that it
-# does not know, so they are given to the versions that are known to have them.
+# Compiling is most of what small models cost. These two make it cheaper. XLA ends a process that gives it a flag it
+# does not know: they are given to versions that are known to have them.
 _CHEAPER = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_max_isa=SSE4_2")
 _FLAGS = ["--xla_force_host_platform_device_count=8"]
 if importlib.metadata.version("jaxlib").startswith("0.10."):
@@ -21,8 +21,8 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 os.environ["JAX_PLATFORMS"] = "cpu"
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FLAGS]).strip()
-# And it is done once for all workers and the processes that tests start. XLA_FLAGS could say the next as well, but some of
-# those processes are started without.
+# And it is done once for all workers and the processes that tests start. Some of those are started without XLA_FLAGS,
+# which could say the first of these as well.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CHECKOUT / ".pytest_cache" / "xla"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
