@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gr_jax.corpus.trec import Qrels
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def evaluate(
             value=run_ids[0],
         )
     ranked = {query_id: _by_rank(query_id, run[query_id]) for query_id in run_ids if query_id in qrels}
-    judged = {query_id: {doc: int(grade) for doc, grade in qrels[query_id].items()} for query_id in qrels}
+    judged = Qrels(qrels)
     rows = {query_id: row for row, query_id in enumerate(judged)}
     per_query = {measure: np.zeros(len(rows)) for measure in parsed}
     for metric in _compute(list(parsed.values()), judged, ranked):

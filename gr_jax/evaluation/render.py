@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 from gr_jax.evaluation.results import SIGNIFICANT, ReportRow, Results
 from gr_jax.evaluation.significance import Comparison
+from gr_jax.printing import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +36,7 @@ def markdown(report: Results) -> str:
         for rank, hit in enumerate(example.hits, start=1):
             title = f"{'✓ ' if hit.relevant else ''}{_plain(hit.title or hit.doc_id)}"
             names = [_plain(hit.doc_id)] if hit.title not in ("", hit.doc_id) else []
-            names += [f"`{hit.docid}`"] if hit.docid else []
+            names += [f"`{printable(hit.docid)}`"] if hit.docid else []
             hits.append(f"{rank}. " + " · ".join([title, f"{hit.score:.2f}", *names]))
         parts.append("\n".join([f"**{_plain(example.query)}**{by}", "", *(hits or ["nothing found"])]))
     parts += ["## What these numbers rest on", markdown_table(("", ""), report.provenance.lines())]
@@ -52,17 +53,22 @@ def print_tables(report: Results, file: IO[str] | None = None) -> None:
     comparisons = report.comparisons()
     for split in report.splits:
         header, body = split_table(report, split, marks(comparisons))
-        table = Table(title=f"{report.title}: {split}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        table = Table(
+            title=Text(printable(f"{report.title}: {split}")),
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+        )
         for place, name in enumerate(header):
             is_number = 0 < place and name in report.measures
             table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
         for row in body:
-            table.add_row(*map(Text, row))
+            table.add_row(*map(Text, map(printable, row)))
         screen.print(table)
     if comparisons:
         screen.print(Text(legend(report, comparisons)), style="dim")
     for name, value in report.provenance.lines():
-        screen.print(Text(f"{name}: {value}"), style="dim")
+        screen.print(Text(printable(f"{name}: {value}")), style="dim")
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -159,9 +165,9 @@ def format_p(p: float) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return printable(text).replace("|", "\\|")
 
 
 def _plain(text: str) -> str:
     """Text of a data set within Markdown: on one line, its special characters escaped."""
-    return re.sub(r"[\\`*\[\]<>#|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))
+    return re.sub(r"[\\`*\[\]<>#|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", printable(text))

@@ -161,7 +161,7 @@ class GenerativeRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive; a filter for a constraint that cannot be restricted.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)

@@ -102,7 +102,7 @@ class BM25:
         Equal scores keep the documents' order. `explain` names the terms, what each contributed, and, where the index
         knows its corpus, where they stand in the text.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
