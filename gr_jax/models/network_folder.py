@@ -179,6 +179,7 @@ def read(folder: str | os.PathLike, make: Callable[[Mapping[str, Any]], Network]
     _check_layers(folder, config, len(flat))
     try:
         module = make(config)
+        hash(module)  # programs are compiled for it
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:

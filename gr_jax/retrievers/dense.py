@@ -54,6 +54,8 @@ class DenseRetriever:
             )
         if (owner is None) != (not most_sentences) or (owner is not None and len(owner) != searcher.num_documents):
             raise InputError("not one document for each vector", "Give the owner of every vector.")
+        if owner is not None and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
+            raise InputError("the documents of the vectors do not ascend", "Give the vectors in the corpus' order.")
         self.encoder, self.searcher, self.most_sentences = encoder, searcher, most_sentences
         self._owner = owner
 
@@ -155,7 +157,9 @@ class DenseRetriever:
           InputError: not such a folder, or altered.
         """
         path = pathlib.Path(path)
-        most = storage.read_folder(path, KIND, verify=verify).meta["most_sentences"]
-        owner = storage.load_array(path / "owner.npy") if most else None
+        meta = storage.read_folder(path, KIND, verify=verify).meta
+        storage.check_counts(path, meta, "most_sentences")
+        most = meta["most_sentences"]
+        owner = storage.load_array(path / "owner.npy", dtype=np.int32, ndim=1) if most else None
         searcher = dense.load_searcher(path / "searcher", verify=False)  # as part of this folder it was checked
         return cls(DenseEncoder.load(path / "encoder", verify=False), searcher, owner, most_sentences=most)

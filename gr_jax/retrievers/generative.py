@@ -334,6 +334,7 @@ class GenerativeRetriever:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
+        storage.check_counts(folder, meta, "beams", "max_len", "max_query_length")
         way = meta["documents_of"]
         documents_of = DOCUMENTS_OF.find(way["kind"], file=folder)(folder, way["settings"])
         of_docids = meta["constraint"] == "docids"

@@ -148,6 +148,7 @@ class HybridRetriever:
 
         path = pathlib.Path(path)
         meta = storage.read_folder(path, KIND, verify=verify).meta
+        storage.check_counts(path, meta, "depth")
         parts = {
             name: index.load_retriever(path / f"part_{number}", corpus, verify=False)
             for number, name in enumerate(meta["parts"])

@@ -164,6 +164,7 @@ class RerankRetriever:
 
         path = pathlib.Path(path)
         meta = storage.read_folder(path, KIND, verify=verify).meta
+        storage.check_counts(path, meta, "depth")
         if corpus is None:
             raise InputError("a reranker reads the documents", "Give the corpus that it answers from.", file=path)
         kind = storage.read_folder(path / "scorer", verify=False).kind

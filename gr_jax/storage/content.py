@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gr_jax.errors import InputError
+
+
+_MOST = 1 << 20
+
+
+def check_counts(folder: str | os.PathLike, meta: Mapping[str, Any], *names: str) -> None:
+    """Checks settings of a folder that count: beams, tokens, depths. None stands where a setting is off.
+
+    Raises:
+      InputError: one of them is missing, is no whole number of 0 or more, or is more than anything has.
+    """
+    for name in names:
+        value = meta.get(name, "nothing")
+        if value is not None and (type(value) is not int or not 0 <= value <= _MOST):
+            raise InputError(
+                f"its setting {name!r} is no count", "Copy the artefact again whole, or make it again.", file=folder,
+                value=value,
+            )  # fmt: skip
 
 
 @contextlib.contextmanager

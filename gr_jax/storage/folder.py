@@ -139,9 +139,10 @@ def _read_manifest(path: pathlib.Path, kind: str | None) -> bytes:
 
 
 def _bytes_of(file: pathlib.Path) -> bytes:
-    """Of a file; a pipe would be waited for."""
-    if stat.S_ISFIFO(os.stat(file).st_mode):
-        raise OSError(f"{MANIFEST} is a pipe")
+    """Of a file; a pipe would be waited for, and a device may have no end."""
+    mode = os.stat(file).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(f"{MANIFEST} is a pipe, a socket or a device")
     return file.read_bytes()
 
 

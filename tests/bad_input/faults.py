@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -21,17 +22,23 @@ HUGE = (10**9, -1, 2**31, 2**63, 10**400, 1e308)
 NONSENSE = (None, "", "x", [], {}, True, -1, 0.5, [[]], "\ud800", {"": None})
 
 
+MEMORY = 6 * 2**30  # bytes that a case may ask for; its threads' stacks count
+
+
 class TooSlow(BaseException):
     """Not an Exception, so that nobody takes it for one that a library raised."""
 
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Fails what takes longer; also what waits for a pipe."""
+    """Fails what takes longer, also what waits for a pipe, and what takes more memory than any of it needs."""
 
     def stop(*_: Any) -> None:
         raise TooSlow(f"more than {seconds} seconds")
 
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -39,6 +46,7 @@ def within(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _truncated(file: pathlib.Path, random: Random) -> None:

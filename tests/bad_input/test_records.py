@@ -43,7 +43,7 @@ RECORDS = {
     "qrels.tsv": lambda number: f"q{number}\td{number}\t{number % 3}",
     "qrels.trec": lambda number: f"q{number} 0 d{number} {number % 3}",
     "run": lambda number: f"q{number % 2} Q0 d{number} {number} {9 - number}.5 tag",
-    "negatives": lambda number: f"q{number} d{(number + 1) % LINES} {number}.5",
+    "negatives": lambda number: f"q{number // 2} d{number // 2 + number % 2} {number}.5",  # an answer, a negative, …
     "negatives.jsonl": lambda number: json.dumps(
         {"query-id": f"q{number}", "negatives": [f"d{(number + 1) % LINES}", f"d{number}"], "scores": [number, 7.5]}
     ),

@@ -4,20 +4,23 @@ Notes that only count seconds or save time stop nothing. A sample runs always, 5
 """
 
 import json
+import os
 import pathlib
 import shutil
 
 import numpy as np
 import pytest
 
-from gr_jax import systems
+from gr_jax import storage, systems
 from gr_jax.errors import InputError
+from gr_jax.evaluation.results import read_training_metrics
+from gr_jax.stages import runner
+from gr_jax.training.metric_writers import MetricWriter, read_metrics
 from tests import small_dsi
 from tests.bad_input.faults import copy_of, files_of, inflict, within
 
 FAULTS = 57
-SAMPLE = 8
-NOTES = ("starts.json", "metrics.jsonl", "checksums.json")
+SAMPLE = 5
 DAMAGED = (
     b"", b"{", b"null", b"[1]", b'[{"start": "x"}]', b'{"step": "x"}\n', b"\xff\xfe\0", b"[" * 5000, b"9" * 5000,
     b'[{"start": 1e999}]', b'[{"start": 5, "end": null}]', b'{"step": 2, "loss": ' + b"9" * 400 + b"}\n",
@@ -54,16 +57,39 @@ def _work(folder: pathlib.Path) -> list[str]:
     return [name for name in files_of(folder) if name.startswith("work/")]
 
 
-@pytest.mark.parametrize("note", NOTES)
-@pytest.mark.parametrize("content", DAMAGED)
-def test_damaged_notes_stop_nothing(killed, beir, tmp_path, note, content):
-    if note != NOTES[0] and content not in DAMAGED[:2] + DAMAGED[6:8] + DAMAGED[-1:]:
-        pytest.skip("of another note")
+def test_damaged_notes_stop_nothing(killed, beir, tmp_path):
     folder, expected = killed
     run = copy_of(folder, tmp_path / "run")
-    (file,) = (run / "work").rglob(note)
-    file.write_bytes(content)
+    for note, content in zip(("starts.json", "metrics.jsonl"), DAMAGED[4:], strict=False):
+        (file,) = (run / "work").rglob(note)
+        file.write_bytes(content)
+    (run / "work" / "checksums.json").write_bytes(b"[" * 5000)
     assert _ends(beir, run, expected)
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_note_is_none(tmp_path, content):
+    for note in ("starts.json", "metrics.jsonl", "checksums.json"):
+        (tmp_path / note).write_bytes(content)
+    assert runner._seconds_of_earlier_starts(tmp_path) == 0
+    assert storage.Checksums(tmp_path / "checksums.json")._known == {}
+    writer = MetricWriter(tmp_path, step=3)
+    writer.write(4, {"loss": 0.5})
+    writer.close()
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 4, "loss": 0.5}]
+    assert read_training_metrics(tmp_path / "metrics.jsonl") == [{"step": 4, "loss": 0.5}]
+
+
+def test_a_note_that_is_no_file_is_named(tmp_path):
+    for note in ("starts.json", "metrics.jsonl", "checksums.json"):
+        os.mkfifo(tmp_path / note)
+    for read in (
+        lambda: runner._seconds_of_earlier_starts(tmp_path),
+        lambda: storage.Checksums(tmp_path / "checksums.json"),
+        lambda: MetricWriter(tmp_path, step=3),
+    ):
+        with within(5), pytest.raises(InputError, match="this is no file"):
+            read()
 
 
 def _faults(count: int) -> list[tuple[int, str]]:

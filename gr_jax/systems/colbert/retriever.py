@@ -163,6 +163,7 @@ class LateInteractionRetriever:
 
         path = pathlib.Path(path)
         meta = storage.read_folder(path, KIND, verify=verify).meta
+        storage.check_counts(path, meta, "depth")
         first = index.load_retriever(path / "first", corpus, verify=False) if (path / "first").exists() else None
         return cls(
             TokenEncoder.load(path / "encoder", verify=False),

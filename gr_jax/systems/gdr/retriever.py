@@ -118,6 +118,8 @@ class GDRRetriever:
                 "Give the owner of every vector with most_sentences ≥ 1, and None with 0.",
                 value=most_sentences,
             )
+        if owner is not None and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
+            raise InputError("the documents of the vectors do not ascend", "Give the vectors in the corpus' order.")
         self._owner, self.most_sentences = owner, most_sentences
         self.document_encoder = None if document_encoder is None else document_encoder.documents_alone()
         self.cids = docids_lib.names_of_clusters(cids)
@@ -383,6 +385,7 @@ class GDRRetriever:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
+        storage.check_counts(folder, meta, "beams", "chosen", "max_query_length", "most_sentences")
         module, params = network_folder.load_network(folder)
         encoder = DenseEncoder.load(folder / "document_encoder", verify=False) if meta["document_encoder"] else None
         backend = backend or backend_at_hand(meta["backend"])
@@ -392,7 +395,7 @@ class GDRRetriever:
             text.load_vocabulary(folder / "vocabulary"),
             Docids.load(folder / "cids"),
             ClusteredSearch.load(folder / "searcher", verify=False, backend=backend),
-            storage.load_array(folder / "owner.npy") if meta["most_sentences"] else None,
+            storage.load_array(folder / "owner.npy", dtype=np.int32, ndim=1) if meta["most_sentences"] else None,
             document_encoder=encoder,
             **{name: meta[name] for name in _SETTINGS},
         )
