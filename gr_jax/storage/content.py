@@ -9,7 +9,6 @@ from typing import Any
 
 from gr_jax.errors import InputError
 
-
 _MOST = 1 << 20
 
 

@@ -108,16 +108,15 @@ def test_files_are_images():
 def test_what_has_a_scale_of_its_own_has_a_panel_of_its_own():
     records = [
         {
-            "step": s, "train/loss": 1.0, "train/loss/intra": 0.5, "train/accuracy": 0.5, "train/accuracy/level_0": 0.75,
+            "step": s, "train/loss": 1.0, "train/loss/intra": 0.5, "train/accuracy": 0.5,
+            "train/accuracy/level_0": 0.75,
             "train/gradient_norm": 30.0, "train/learning_rate": 1e-4, "dev/RR@10": 0.5, "dev_unseen/RR@10": 0.25,
         }
         for s in range(1, 4)
     ]  # fmt: skip
     figure = plots.training_curves(records)
-    drawn = {
-        axes.get_title("left"): [text.get_text() for text in axes.get_legend().get_texts()] for axes in figure.axes
-    }
-    assert drawn == {
+    legends = {axes.get_title("left"): axes.get_legend().get_texts() for axes in figure.axes}
+    assert {title: [text.get_text() for text in texts] for title, texts in legends.items()} == {
         "Loss": ["train/loss", "train/loss/intra"],
         "Measures": ["dev/RR@10", "dev_unseen/RR@10"],
         "Accuracy": ["train/accuracy", "train/accuracy/level_0"],
