@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from gr_jax.printing import escaped
+
 
 class InputError(ValueError):
     """Something that was given to the library is wrong.
@@ -32,7 +34,7 @@ class InputError(ValueError):
         where = "" if file is None else f"{os.fsdecode(file)}{'' if line is None else f':{line}'}: "
         got = "" if value is None else f" (got {_shorten(value)})"
         # A file name or a line of a broken file may hold what cannot be printed; the message always can.
-        super().__init__(f"{where}{problem}{got}. {remedy}".encode("utf-8", "backslashreplace").decode("utf-8"))
+        super().__init__(escaped(f"{where}{problem}{got}. {remedy}"))
 
     def __reduce__(self):
         """Worker processes hand their errors on by pickling, which would call `InputError(message)`."""
@@ -57,5 +59,8 @@ def _rebuild(problem: str, remedy: str, file: str | None, line: int | None, valu
 
 
 def _shorten(value: object, limit: int = 120) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or an integer of thousands of digits
+        text = f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= limit else text[: limit - 1] + "…"

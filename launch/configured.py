@@ -23,7 +23,7 @@ GIN_BINDINGS = flags.DEFINE_multi_string(
     "gin_bindings", [], "One binding, over those of all files; `--gin.NAME=value` says the same. Texts are in quotes: "
     '--gin.MODEL_DIR=\\"runs/mine\\"'
 )  # fmt: skip
-_PROBLEMS = (ValueError, SyntaxError, TypeError, KeyError, OSError, ImportError, tokenize.TokenError)
+_PLACES = 3  # of a problem that are named: files include files
 
 
 def run_system(until: str = "") -> Searcher | None:
@@ -62,8 +62,9 @@ def read_gin() -> None:
         # Finalised it would want macros that nothing reads: of documents, say, that another file replaces.
         gin.parse_config_files_and_bindings(GIN_FILE.value, GIN_BINDINGS.value, finalize_config=False)
         gin.config.validate_macros_hook(gin.config._CONFIG)
-    except _PROBLEMS as error:
+    except Exception as error:  # gin passes on what a file that it reads or a module that it imports may raise
         raise _misread(error) from error
+    _refuse_circles()
     config = gin.config_str()
     for name in re.findall(r"^(\w+) = ", config, re.MULTILINE):  # gin itself takes any name for a macro's
         if not re.search(rf"%{name}\b", config):
@@ -73,6 +74,22 @@ def read_gin() -> None:
         raise InputError(
             f"the macro {name} has no value", f"Give it one: --gin.{name}=…, as the head of the file says."
         )
+
+
+def _refuse_circles() -> None:
+    """Raises InputError for macros that are defined by each other: gin would look their value up for ever."""
+    defined = {}
+    for (scope, selector), bound in gin.config._CONFIG.items():
+        if selector == "gin.macro":
+            references = gin.config.iterate_references(bound)
+            defined[scope] = {one.scoped_selector.rpartition("/")[0] for one in references if one.selector == selector}
+    while defined:  # take away those that rest on others no longer in question
+        settled = [name for name, others in defined.items() if not others & defined.keys()]
+        if not settled:
+            names = ", ".join(sorted(defined))
+            raise InputError("macros are defined by each other", f"Give one of them a value: {names}.")
+        for name in settled:
+            del defined[name]
 
 
 def _missing() -> list[str]:
@@ -100,8 +117,13 @@ def _misread(error: Exception) -> InputError:
     said = re.sub(r"No bindings specified for '(.*)/gin.macro'", r"No macro is called \1", said)
     cause, *where = said.split("\n  In ")
     cause = _one_line(re.sub(r" in config string: .*", "", cause, flags=re.DOTALL)).rstrip(".")
-    given = ", ".join([*GIN_FILE.value, *(f"--gin.{binding}" for binding in GIN_BINDINGS.value)])
-    places = [_place(one) for one in where] or [given]
+    if isinstance(error, RecursionError):
+        cause = "files include each other, or a value is nested too deeply"
+    elif not isinstance(error, ValueError | SyntaxError | TypeError | KeyError | OSError):
+        cause = f"{type(error).__name__}: {cause}"
+    given = [*GIN_FILE.value, *(f"--gin.{binding}" for binding in GIN_BINDINGS.value)]
+    places = [_place(one) for one in where] or [", ".join([*given[:_PLACES], *["…"] * (len(given) > _PLACES)])]
+    places = list(dict.fromkeys(places))
     if isinstance(error, SyntaxError):
         cause = re.sub(r"(?s)^malformed node or string.*token ('.*')$", r"\1 is no value", error.msg.rstrip("."))
         line = error.lineno or 0
@@ -109,7 +131,8 @@ def _misread(error: Exception) -> InputError:
             places = [f"{error.filename}:{line}"]
         elif 0 < line <= len(GIN_BINDINGS.value):
             places = [f"--gin.{GIN_BINDINGS.value[line - 1]}"]
-    return InputError(f"{cause}: {', which is included by '.join(places)}", _remedy(error, cause, said))
+    shown = [*places[:_PLACES], *["others"] * (len(places) > _PLACES)]
+    return InputError(f"{cause}: {', which is included by '.join(shown)}", _remedy(error, cause, said))
 
 
 def _place(said: str) -> str:

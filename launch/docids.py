@@ -35,14 +35,16 @@ def find_docids(folder: pathlib.Path) -> docids_lib.Docids:
     """The docids of an index, a run, a stage or a folder of docids; of GDR the clusters', with what is in them.
 
     Raises:
-      InputError: there are none.
+      InputError: there are none, or they were truncated or altered.
     """
     for place in _RETRIEVERS:
         if _kind(folder / place) == gdr.KIND:
-            return gdr.GDRRetriever.load(folder / place, verify=False).docids()
+            with storage.explain_content(folder / place):
+                return gdr.GDRRetriever.load(folder / place).docids()
     for place in _PLACES:
         if _kind(folder / place) == docids_lib.docids.KIND:
-            return docids_lib.Docids.load(folder / place)
+            with storage.explain_content(folder / place):
+                return docids_lib.Docids.load(folder / place)
     raise InputError(
         "there are no docids here", "Name an index, a system's MODEL_DIR or a folder of docids.", file=folder
     )

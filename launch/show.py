@@ -9,15 +9,16 @@ from collections.abc import Sequence
 
 import gin
 
+from gr_jax.printing import printable
 from gr_jax.retrievers.searcher import Searcher
 
 
 def show_hits(searcher: Searcher, question: str, k: int) -> None:
     """Prints the hits of one question."""
-    print(f"? {question}")
+    print(f"? {printable(question)}")
     for rank, hit in enumerate(searcher.search(question, k), 1):
         print(f"{rank:>3}. {hit}")
-        print(f"     {' '.join(hit.text.split())[:110]}")
+        print(f"     {printable(hit.text[:1000])[:110]}")
 
 
 @gin.configurable(module="launch", allowlist=["questions"])

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from gr_jax import progress as progress_bars
 from gr_jax.clustering import lloyd
-from gr_jax.clustering.kmeans import bucket, check_embeddings, kmeans, seeding_numbers
+from gr_jax.clustering.kmeans import bucket, check_embeddings, kmeans, seeding_numbers, together
 from gr_jax.errors import InputError
 
 # Points of the nodes that are clustered by one call: bounds memory (× d × 4 bytes, a few copies).
@@ -166,12 +166,12 @@ def _split_all(points, nodes, k, seed, level, metric, iterations) -> Iterator[tu
                 )
                 yield nodes[number], found.assignments
             continue
-        together = min(_POINTS_PER_CALL // size, 8 ** math.ceil(math.log(max(len(numbers), 2), 8)))  # few shapes, too
-        for start in range(0, len(numbers), together):
-            part = numbers[start : start + together]
-            batch = np.zeros((together, size, points.shape[1]), np.float32)
-            counts = np.ones(together, np.int32)  # the empty rows of the last call are problems of one point
-            uniforms = np.zeros((together, *seeding_numbers(k, seed).shape), np.float32)
+        at_once = min(_POINTS_PER_CALL // size, 8 ** math.ceil(math.log(max(len(numbers), 2), 8)))  # few shapes, too
+        for start in range(0, len(numbers), at_once):
+            part = numbers[start : start + at_once]
+            batch = np.zeros((at_once, size, points.shape[1]), np.float32)
+            counts = np.ones(at_once, np.int32)  # the empty rows of the last call are problems of one point
+            uniforms = np.zeros((at_once, *seeding_numbers(k, seed).shape), np.float32)
             for row, number in enumerate(part):
                 batch[row, : len(nodes[number])] = points[nodes[number]]
                 counts[row] = len(nodes[number])
@@ -187,4 +187,4 @@ def _split_all(points, nodes, k, seed, level, metric, iterations) -> Iterator[tu
             )
             nearest = np.asarray(nearest)
             for row, number in enumerate(part):
-                yield nodes[number], nearest[row, : len(nodes[number])]
+                yield nodes[number], together(batch[row, : len(nodes[number])], nearest[row, : len(nodes[number])])

@@ -57,6 +57,24 @@ def check_embeddings(embeddings: np.ndarray, metric: str) -> np.ndarray:
     return embeddings
 
 
+def together(points: Float[np.ndarray, "n d"], cluster: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """The clusters, those of equal points made one: that of the first.
+
+    A matrix product may round equal rows differently, and so part them between centroids that are equally near.
+    """
+    words = np.ascontiguousarray(points, np.float32).view(np.uint32)
+    factors = np.random.default_rng(0).integers(1, 1 << 63, words.shape[1], np.uint64)
+    blocks = range(0, len(words), 1 << 16)
+    hashes = np.concatenate([words[start : start + (1 << 16)].astype(np.uint64) @ factors for start in blocks])
+    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+    like = first[which]
+    copies = np.flatnonzero(like != np.arange(len(words)))
+    copies = copies[(words[copies] == words[like[copies]]).all(axis=1)]
+    cluster = cluster.copy()
+    cluster[copies] = cluster[like[copies]]
+    return cluster
+
+
 def bucket(size: int) -> int:
     """The next size of a sparse grid, so that few shapes are compiled: 64 · 4ⁱ up to 4096, then powers of two."""
     bits = max(6, (size - 1).bit_length())
@@ -122,7 +140,7 @@ def kmeans(
         assignments, total = assign(points, centroids)
     else:
         assignments, total = np.asarray(nearest[0, :n]), float(inertia[0])
-    return KMeans(centroids, assignments, total, int(steps[0]))
+    return KMeans(centroids, together(points, assignments), total, int(steps[0]))
 
 
 def assign(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -45,21 +44,14 @@ def read_beir(
 
     Raises:
       InputError: with file, line and value: no corpus, an empty one, a line that is not JSON or not UTF-8, a truncated
-        gzip file, an `_id` that is missing, unusable or comes twice, a blank query, a judgement of a query or document
-        that is not there, an id of `subset` that is not there.
+        gzip file, a file or `qrels` that cannot be read, an `_id` that is missing, unusable or comes twice, a blank
+        query, a judgement of a query or document that is not there, an id of `subset` that is not there.
     """
     folder = pathlib.Path(folder)
     get_transform(transform)
-    file = lines.find(folder, "corpus.jsonl")
-    if file is None:
-        raise InputError(
-            "there is neither corpus.jsonl nor corpus.jsonl.gz",
-            'Write one {"_id": …, "title": …, "text": …} a line into corpus.jsonl in this folder.',
-            file=folder,
-        )
-    queries_file = lines.find(folder, "queries.jsonl")
+    file, queries_file, splits = find_files(folder)
     queries = Queries((), ()) if queries_file is None else Queries.load(queries_file)
-    judged = {split: (path, list(read_qrels(path))) for split, path in _splits(folder)}
+    judged = {split: (path, list(read_qrels(path))) for split, path in splits.items()}
     for path, rows in judged.values():
         for number, query_id, _, _ in rows:
             if query_id not in queries:
@@ -79,14 +71,44 @@ def read_beir(
     return Dataset(corpus, queries, qrels, name or folder.resolve().name, transform)
 
 
+def find_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path | None, dict[str, pathlib.Path]]:
+    """The files of documents, of queries, and of each split's judgements.
+
+    Raises:
+      InputError: there are no documents, something that is no file has the name of one, or `qrels` cannot be read.
+    """
+    file = lines.find(folder, "corpus.jsonl")
+    if file is None:
+        raise InputError(
+            "there is neither corpus.jsonl nor corpus.jsonl.gz",
+            'Write one {"_id": …, "title": …, "text": …} a line into corpus.jsonl in this folder.',
+            file=folder,
+        )
+    return file, lines.find(folder, "queries.jsonl"), dict(_splits(folder))
+
+
 def _splits(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
     """(name, file) of each split; train first, as one wants to read it, then dev, then the rest."""
-    names = {path.name.removesuffix(".gz").removesuffix(".tsv") for path in (folder / "qrels").glob("*.tsv*")}
+    names = {name.removesuffix(".gz").removesuffix(".tsv") for name in _names_in(folder / "qrels") if ".tsv" in name}
     first = ["train", "dev"]
     for split in sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name)):
         path = lines.find(folder / "qrels", f"{split}.tsv")
         if path is not None:
             yield split, path
+
+
+def _names_in(folder: pathlib.Path) -> list[str]:
+    """Of what is in a folder; none where there is no such folder."""
+    if not os.path.lexists(folder):
+        return []
+    try:
+        return os.listdir(folder)
+    except OSError as error:
+        raise InputError(
+            f"the judgements cannot be read: {error.strerror}",
+            "Make it a folder that can be read, with a file for each split; without judgements, remove it.",
+            file=folder,
+        ) from error
 
 
 def _read_split(
@@ -129,8 +151,7 @@ def _read_corpus(file: pathlib.Path, store: str | os.PathLike | None, kept: dict
 
 
 def _content_key(file: pathlib.Path, kept: Iterable[str] | None) -> str:
-    with open(file, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256")
+    digest = lines.digest(file)
     digest.update(json.dumps([_READER_VERSION, None if kept is None else list(kept)]).encode())
     return digest.hexdigest()[:16]
 

@@ -24,8 +24,10 @@ class TextColumn(Sequence[str]):
       offsets: string i is `blob[offsets[i]:offsets[i + 1]]`; int64[n + 1].
     """
 
-    def __init__(self, blob: UInt8[np.ndarray, " bytes"], offsets: Int[np.ndarray, " n+1"]):
-        self.blob, self.offsets = blob, offsets
+    def __init__(
+        self, blob: UInt8[np.ndarray, " bytes"], offsets: Int[np.ndarray, " n+1"], file: pathlib.Path | None = None
+    ):
+        self.blob, self.offsets, self._file = blob, offsets, file
         self._bytes = memoryview(blob) if len(blob) else memoryview(b"")  # type: ignore[arg-type]
 
     @classmethod
@@ -55,7 +57,7 @@ class TextColumn(Sequence[str]):
             raise InputError(
                 "a column's offsets do not fit its text", "Copy the artefact again whole, or make it again.", file=file
             )
-        return cls(np.asarray(blob) if not mapped else blob, offsets)
+        return cls(np.asarray(blob) if not mapped else blob, offsets, file)
 
     def save(self, folder: pathlib.Path, name: str) -> None:
         """Writes what `load` reads."""
@@ -80,7 +82,7 @@ class TextColumn(Sequence[str]):
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[str]:
-        return (text.decode("utf-8") for text in self.iter_encoded())
+        return map(self._decode, self.iter_encoded())
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -88,10 +90,19 @@ class TextColumn(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return [self.encoded(i).decode("utf-8") for i in range(*index.indices(len(self)))]
+            return [self._decode(self.encoded(i)) for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} in a column of {len(self)}")
-        return self.encoded(index % len(self)).decode("utf-8")
+        return self._decode(self.encoded(index % len(self)))
+
+    def _decode(self, text: bytes) -> str:
+        try:
+            return text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"not UTF-8: {error.reason}", "Copy the artefact again whole, or make it again.", file=self._file,
+                value=text,
+            ) from error  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, TextColumn):

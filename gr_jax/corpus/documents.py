@@ -232,6 +232,11 @@ def check_id(identifier: str, noun: str) -> str | None:
         return f"a {noun} without an id"
     if identifier.split() != [identifier]:
         return f"a {noun} id with white space, at which TREC files are split"
+    if not identifier.isascii():
+        try:
+            identifier.encode("utf-8")
+        except UnicodeEncodeError as error:
+            return f"a {noun} id that is no valid Unicode: {error.reason}"
     return None
 
 

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import hashlib
+import io
 import json
 import os
 import pathlib
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from gr_jax import storage
 from gr_jax.errors import InputError
 
 
 def find(folder: pathlib.Path, name: str) -> pathlib.Path | None:
-    """`folder/name`, or `folder/name.gz` where only that exists."""
+    """`folder/name`, or `folder/name.gz` where only that exists.
+
+    Raises:
+      InputError: what has the name is no file.
+    """
     for file in (folder / name, folder / f"{name}.gz"):
-        if file.is_file():
+        if os.path.lexists(file):
+            if not os.path.isfile(file):
+                raise InputError("this is no file", "Put the file there, or remove what has its name.", file=file)
             return file
     return None
+
+
+def digest(file: str | os.PathLike) -> Any:
+    """The SHA-256 of a file's bytes, to which more may be added.
+
+    Raises:
+      InputError: the file cannot be read.
+    """
+    try:
+        with open(file, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", "Name a file that can be read.", file=file) from error
 
 
 def read_lines(file: str | os.PathLike) -> Iterator[tuple[int, str]]:
@@ -34,6 +56,8 @@ def read_lines(file: str | os.PathLike) -> Iterator[tuple[int, str]]:
     try:
         with _open(file) as stream:
             for number, raw in enumerate(stream, start=1):
+                if raw.isspace():  # first, for a file may have millions of empty lines
+                    continue
                 if number == 1:
                     raw = raw.removeprefix(b"\xef\xbb\xbf")
                 try:
@@ -114,11 +138,18 @@ def write_lines(file: str | os.PathLike, lines: Iterable[str]) -> None:
     storage.write_bytes(file, data)
 
 
-def _open(file: str | os.PathLike) -> IO[bytes]:
-    stream = open(file, "rb")
-    try:
-        zipped = stream.peek(2)[:2] == b"\x1f\x8b"
-        return gzip.open(file, "rb") if zipped else stream  # type: ignore[return-value]
-    finally:
-        if zipped:
-            stream.close()
+@contextlib.contextmanager
+def _open(file: str | os.PathLike) -> Iterator[BinaryIO]:
+    """The file's bytes, unzipped."""
+    with open(file, "rb", opener=_without_waiting) as stream:
+        os.set_blocking(stream.fileno(), True)
+        if stream.peek(2)[:2] == b"\x1f\x8b":
+            with io.BufferedReader(gzip.GzipFile(fileobj=stream)) as unzipped:  # type: ignore[type-var]
+                yield unzipped
+        else:
+            yield stream
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a pipe that nobody writes into as an empty file, where `open` would wait for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)

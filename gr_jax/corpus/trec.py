@@ -13,6 +13,8 @@ from gr_jax.corpus import lines
 from gr_jax.corpus.documents import check_id
 from gr_jax.errors import InputError
 
+# Tools that measure count the documents of each grade up to the highest, and beyond 32 bits they count wrongly.
+MAX_GRADE = 1_000_000
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -23,7 +25,7 @@ class Qrels(Mapping[str, Mapping[str, int]]):
       judgements: the same, as any mapping. Grades of 1 and more mean relevant.
 
     Raises:
-      InputError: an id that is empty or holds white space, or a grade that is no integer.
+      InputError: an id that is empty or holds white space, or a grade that is no integer or beyond `MAX_GRADE`.
     """
 
     def __init__(self, judgements: Mapping[str, Mapping[str, int]]):
@@ -34,8 +36,9 @@ class Qrels(Mapping[str, Mapping[str, int]]):
                 if problem:
                     raise InputError(f"qrels with {problem}", "Replace white space by '_'.", value=identifier)
             for doc_id, grade in grades.items():
-                if not isinstance(grade, int | np.integer):
-                    raise InputError("a grade is no integer", "Give whole numbers.", value=(query_id, doc_id, grade))
+                problem = check_grade(grade)
+                if problem:
+                    raise InputError(problem, "Give whole numbers.", value=(query_id, doc_id, grade))
             self._judgements[query_id] = MappingProxyType({doc_id: int(grade) for doc_id, grade in grades.items()})
 
     @classmethod
@@ -241,11 +244,19 @@ def read_qrels(file: str | os.PathLike) -> Iterator[tuple[int, str, str, int]]:
             )
         try:
             grade = int(fields[-1])
+            problem = check_grade(grade)
         except ValueError:
-            raise InputError(
-                "a grade is no integer", "Write a whole number.", file=file, line=number, value=line
-            ) from None
+            problem = "a grade is no integer"
+        if problem:
+            raise InputError(problem, "Write a whole number.", file=file, line=number, value=line)
         yield number, fields[0], fields[-2], grade
+
+
+def check_grade(grade: object) -> str | None:
+    """What is wrong with a grade; None where nothing is."""
+    if not isinstance(grade, int | np.integer):
+        return "a grade is no integer"
+    return None if abs(int(grade)) <= MAX_GRADE else f"a grade beyond {MAX_GRADE:,}"
 
 
 def _parse_score(text: str, file: str | os.PathLike, number: int) -> float:

@@ -330,8 +330,11 @@ class ClusteredSearch:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"not a readable clustered search: {error}", "Make it again.", file=path) from error
         main = tiles_lib.read(path, multiplicity=multiplicity, coded=settings["codes"] is not None, mmap=mmap)
+        live = storage.load_array(path / "live.npy", dtype=bool, ndim=1)
+        if len(main.documents) and not 0 <= main.documents.min() <= main.documents.max() < len(live):
+            raise InputError("it names documents that it has not", "Make it again.", file=path)
         search = cls.__new__(cls)
-        search._start(main, storage.load_array(path / "live.npy"), settings, backend)
+        search._start(main, live, settings, backend)
         return search
 
     def _search_tiles(self, tiles: Tiles, arguments: tuple, tanh: bool, plan: str | None) -> Found:

@@ -217,10 +217,11 @@ def read(folder: pathlib.Path, *, multiplicity: int, coded: bool, mmap: bool) ->
     if coded:
         parts = ("codes", "row_scales", "dimension_scales")
         codes = Codes(*(storage.load_array(folder / f"{name}.npy") for name in parts))
-    return Tiles(
-        storage.load_array(folder / "offsets.npy"),
-        storage.load_array(folder / "documents.npy"),
-        storage.load_array(folder / "rows.npy", mmap=mmap),
-        codes,
-        multiplicity,
-    )
+    offsets = storage.load_array(folder / "offsets.npy", dtype=np.int64, ndim=1)
+    documents = storage.load_array(folder / "documents.npy", dtype=np.int32, ndim=1)
+    rows = storage.load_array(folder / "rows.npy", mmap=mmap, dtype=np.float32, ndim=2)
+    entries = len(documents)
+    ascend = len(offsets) and offsets[0] == 0 and offsets[-1] == entries and (offsets[1:] >= offsets[:-1]).all()
+    if not ascend or len(rows) != entries or (codes is not None and len(codes.codes) != entries):
+        raise InputError("clusters, documents and vectors do not fit together", "Make it again.", file=folder)
+    return Tiles(offsets, documents, rows, codes, multiplicity)

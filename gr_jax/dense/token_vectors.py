@@ -102,8 +102,8 @@ class TokenRows:
         scales = folder / "scales.npy"
         return cls(
             storage.load_array(folder / "vectors.npy", mmap=mmap),
-            storage.load_array(folder / "offsets.npy"),
-            storage.load_array(folder / "tokens.npy", mmap=mmap),
+            storage.load_array(folder / "offsets.npy", dtype=np.int64, ndim=1),
+            storage.load_array(folder / "tokens.npy", mmap=mmap, dtype=np.int32, ndim=1),
             storage.load_array(scales, mmap=mmap) if scales.exists() else None,
         )
 

@@ -148,7 +148,6 @@ def pseudo_queries(
     )
 
 
-_IDENTIFIER = re.compile(r"\S*[._/]\S*")
 _PARENTHESES = re.compile(r"\s*[(（][^()（）]*[)）]")
 _EDGES = ' ,;:.()[]"“”、。「」（）'
 _ENGLISH = re.compile(r"\b(?:the|of|and|to|in|is|a|for|was|by|are|with|or|on|an|be)\b", re.IGNORECASE)
@@ -170,7 +169,7 @@ class _Source:
     def __init__(self, document: Document):
         self.title = " ".join(document.title.split())
         topic = _PARENTHESES.sub("", self.title).strip()
-        if _IDENTIFIER.fullmatch(topic):
+        if len(topic.split()) == 1 and any(mark in topic for mark in "._/"):
             topic = split_identifiers(re.split(r"[./]", topic.rstrip("./"))[-1]).strip()
         self.topic = topic
         self.unspaced = is_unspaced(document.text)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence
-from html import escape
+from html import escape as escape_markup
 from typing import TYPE_CHECKING
 
 from gr_jax.evaluation import plots, render
+from gr_jax.printing import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,6 +48,11 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; 
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 @media (max-width: 40rem) { dl, .examples { grid-template-columns: 1fr; } dd { margin-bottom: .5rem; } }
 """
+
+
+def escape(text: str) -> str:
+    """Text of a data set within HTML."""
+    return escape_markup(printable(text))
 
 
 def html(report: Results) -> str:

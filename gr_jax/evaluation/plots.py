@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gr_jax.errors import InputError
+from gr_jax.printing import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +39,7 @@ _STYLE = {
     "axes.titlecolor": _INK,
     "axes.axisbelow": True,
     "text.color": _INK,
+    "text.parse_math": False,  # names come from data sets: "$x$" is one like any other
     "xtick.color": _INK,
     "ytick.color": _INK,
     "xtick.major.size": 0,
@@ -79,14 +81,14 @@ def metric_bars(
             for place, system in enumerate(systems):
                 here = np.array([rows.get(system, {}).get(measure, math.nan) for measure in measures])
                 x = np.arange(len(measures)) + (place - (len(systems) - 1) / 2) * thickness
-                axes.bar(x, here, 0.9 * thickness, color=colour[system], label=system)
+                axes.bar(x, here, 0.9 * thickness, color=colour[system], label=printable(system))
                 ends = _whiskers(axes, x, here, [(intervals or {}).get((split, system, m)) for m in measures])
                 for left, value, end in zip(x, here, ends, strict=True):
                     if math.isfinite(value):
                         place_above = (left, end + 0.02 * top)
                         axes.text(*place_above, _short(value), ha="center", va="bottom", fontsize=7.5, bbox=_CLEAR)
             axes.set_xticks(np.arange(len(measures)), measures)
-            axes.set_title(split)
+            axes.set_title(printable(split))
             axes.set_xlim(-0.55, len(measures) - 0.45)
             axes.set_ylim(0, 1.1 * top)
             axes.yaxis.grid(True)
@@ -96,32 +98,53 @@ def metric_bars(
 
 
 def training_curves(records: Sequence[Mapping[str, float]]) -> Figure:
-    """Loss and dev measures over steps, side by side.
+    """How a training went, over steps: a panel each for losses, for measures of dev, and for each family of what was
+    noted of the training itself (accuracies, norms, rates), as these have scales of their own.
 
     Args:
       records: lines of metrics.jsonl: "step", a loss (any name that ends in "loss"), measures ("dev/Success@10").
     """
-    losses = _series(records, lambda name: name.endswith("loss"))
-    measures = _series(records, lambda name: "/" in name and not name.endswith("loss"))
-    panels = [(title, series) for title, series in (("Loss", losses), ("Measures", measures)) if series]
+    series = _series(records, lambda name: "/" in name or name.endswith("loss"))
+    families: dict[str, list[str]] = {"Loss": [], "Measures": []}
+    for name in series:
+        families.setdefault(_family(name), []).append(name)
+    panels = [(family, names) for family, names in families.items() if names]
     if not panels:
         raise InputError("the training metrics hold neither a loss nor a measure", "Give metrics.jsonl of a training.")
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
     with _style():
-        figure = _figure(4.9 * len(panels) + 0.4, 3.3)
-        for axes, (title, series) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        figure = _figure(4.0 * columns + 0.4, 3.3 * rows)
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        for spare in grid[len(panels) :]:
+            spare.remove()
+        for axes, (title, names) in zip(grid, panels, strict=False):
+            drawn = {name: series[name] for name in names}
             lines = [
-                (_draw_series(axes, steps, values, COLOURS[place % len(COLOURS)]), name, values[-1])
-                for place, (name, (steps, values)) in enumerate(series.items())
+                _draw_series(axes, *points, COLOURS[place % len(COLOURS)])
+                for place, points in enumerate(drawn.values())
             ]
             axes.set_title(title)
             axes.set_xlabel("step")
             axes.grid(True)
-            axes.xaxis.set_major_locator(import_matplotlib().ticker.MaxNLocator(6, integer=True))
+            axes.xaxis.set_major_locator(import_matplotlib().ticker.MaxNLocator(5, integer=True))
             axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step >= 1000 else f"{step:g}")
-            if title == "Measures" and all(0 <= v <= 1 for _, values in series.values() for v in values):
+            if title in ("Measures", "Accuracy") and all(
+                0 <= value <= 1 for _, values in drawn.values() for value in values
+            ):
                 axes.set_ylim(0, 1)
-            axes.legend([line for line, _, _ in lines], [name for _, name, _ in lines], fontsize=8.5)
+            # Below the panel, where it hides nothing.
+            axes.legend(lines, map(printable, names), fontsize=8.5, loc="upper left", bbox_to_anchor=(0, -0.16))
         return figure
+
+
+def _family(name: str) -> str:
+    """The panel that a series of metrics.jsonl is drawn in: "train/accuracy/level_1" under "Accuracy"."""
+    group, _, quantity = name.partition("/")
+    noted = quantity.partition("/")[0] if group == "train" else ""
+    if name.endswith("loss") or noted == "loss":
+        return "Loss"
+    return printable(noted.replace("_", " ")).capitalize() or "Measures"
 
 
 def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[float]]) -> Figure:
@@ -141,7 +164,7 @@ def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[fl
             shares = np.concatenate([[1.0], np.asarray(curve, np.float64)])
             colour = COLOURS[place % len(COLOURS)]
             depth = np.arange(len(shares))
-            axes.plot(depth, shares, color=colour, linewidth=2, marker="o", markersize=4.5, label=name)
+            axes.plot(depth, shares, color=colour, linewidth=2, marker="o", markersize=4.5, label=printable(name))
             ends.append((depth[-1], shares[-1], colour))
             fall = int(np.argmin(np.diff(shares)))
             lost = shares[fall] - shares[fall + 1]

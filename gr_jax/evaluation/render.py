@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 from gr_jax.evaluation.results import SIGNIFICANT, ReportRow, Results
 from gr_jax.evaluation.significance import Comparison
+from gr_jax.printing import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +37,7 @@ def markdown(report: Results) -> str:
         for rank, hit in enumerate(example.hits, start=1):
             title = f"{'✓ ' if hit.relevant else ''}{_plain(hit.title or hit.doc_id)}"
             names = [_plain(hit.doc_id)] if hit.title not in ("", hit.doc_id) else []
-            names += [f"`{hit.docid}`"] if hit.docid else []
+            names += [f"`{printable(hit.docid)}`"] if hit.docid else []
             hits.append(f"{rank}. " + " · ".join([title, f"{hit.score:.2f}", *names]))
         parts.append("\n".join([f"**{_plain(example.query)}**{by}", "", *(hits or ["nothing found"])]))
     parts += ["## What these numbers rest on", markdown_table(("", ""), report.rests_on)]
@@ -53,19 +54,24 @@ def print_tables(report: Results, file: IO[str] | None = None) -> None:
     comparisons = report.comparisons()
     for split in report.splits:
         header, body = split_table(report, split, marks(comparisons))
-        table = Table(title=f"{report.title}: {split}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+        table = Table(
+            title=Text(printable(f"{report.title}: {split}")),
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+        )
         for place, name in enumerate(header):
             is_number = 0 < place and name in report.measures
             table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
         for row in body:
-            table.add_row(*map(Text, row))
+            table.add_row(*map(Text, map(printable, row)))
         screen.print(table)
     for remark in report.remarks:
         screen.print(Text(remark), soft_wrap=True)  # commands are copied
     if comparisons:
         screen.print(Text(legend(report, comparisons)), style="dim")
     for name, value in report.rests_on:
-        screen.print(Text(f"{name}: {value}"), style="dim")
+        screen.print(Text(printable(f"{name}: {value}")), style="dim")
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -162,7 +168,7 @@ def format_p(p: float) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return printable(text).replace("|", "\\|")
 
 
 def _remark(sentence: str) -> str:
@@ -173,7 +179,7 @@ def _remark(sentence: str) -> str:
 
 def _plain(text: str) -> str:
     """Text of a data set within Markdown: on one line, its special characters escaped."""
-    return _escaped(" ".join(text.split()))
+    return _escaped(printable(text))
 
 
 def _escaped(text: str) -> str:

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -136,7 +137,7 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
         if not isinstance(config, dict):
             raise ValueError("no object")
         return config
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _no_configuration(folder, error) from error
 
 
@@ -155,6 +156,7 @@ def write(folder: str | os.PathLike, config: Mapping[str, Any], params: Mapping[
         name: np.asarray(value, order="C") for name, value in flat.items()
     }  # ascontiguousarray makes scalars rows
     safetensors.numpy.save_file(arrays, folder / PARAMETERS_FILE)
+    shutil.copymode(folder / CONFIG_FILE, folder / PARAMETERS_FILE)  # it makes files for their owner alone
 
 
 def read(folder: str | os.PathLike, make: Callable[[Mapping[str, Any]], Network]) -> tuple[Network, dict]:
@@ -168,18 +170,20 @@ def read(folder: str | os.PathLike, make: Callable[[Mapping[str, Any]], Network]
       InputError: a file is missing or is not what it should be.
     """
     folder = pathlib.Path(folder)
-    config = read_config(folder)
-    try:
-        module = make(config)
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _no_configuration(folder, error) from error
     file = folder / PARAMETERS_FILE
+    config = read_config(folder)
     try:
         flat = safetensors.numpy.load_file(file)
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(f"not readable parameters: {error}", "Make the index again.", file=file) from error
+    _check_layers(folder, config, len(flat))
+    try:
+        module = make(config)
+        hash(module)  # programs are compiled for it
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _no_configuration(folder, error) from error
     params = traverse_util.unflatten_dict(flat, sep="/")
     tokens = np.ones((1, 8), np.int32)
     wanted = jax.eval_shape(module.init, jax.random.key(0), tokens, tokens)["params"]
@@ -193,6 +197,15 @@ def read(folder: str | os.PathLike, make: Callable[[Mapping[str, Any]], Network]
                 file=file,
             )
     return module, params
+
+
+def _check_layers(folder: pathlib.Path, config: Any, arrays: int) -> None:
+    """Refuses more layers than arrays: a network of millions of them would be made before its shapes are compared."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            _check_layers(folder, value, arrays)
+        elif name.endswith("layers") and isinstance(value, int) and value > arrays:
+            raise _no_configuration(folder, ValueError(f"{name} = {value}, and {arrays} arrays of parameters"))
 
 
 def encoder_to_json(config: T5Config | BertConfig) -> dict[str, Any]:

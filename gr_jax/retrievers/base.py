@@ -41,7 +41,8 @@ class Ranking:
     """The answer to a batch of queries, best first; no document stands twice in one row.
 
     Attributes:
-      doc_index: int32[batch, k], positions in the corpus; −1 where there are fewer than k answers.
+      doc_index: int32[batch, k], positions in the corpus; −1 where there are fewer than k answers. More columns than
+        there are documents it never has.
       score: float32[batch, k], falling along k; −inf where `doc_index` is −1.
       evidence: for each query, for each rank that holds a document, why; None unless asked for.
     """
@@ -69,7 +70,7 @@ class Retriever(Protocol):
 
         Args:
           queries: texts.
-          k: how many documents each gets at most.
+          k: how many documents each gets at most; above the number of documents it is that number.
           allowed: which documents may be returned, one row for all queries or one for each; None allows all. Exact:
             the answer is the k best among the allowed.
           explain: fill `Ranking.evidence`.
@@ -140,12 +141,20 @@ def retrieve_all(
     return stack_rankings(rankings)
 
 
-def check_question(queries: Sequence[str], k: int) -> None:
-    """InputError where `retrieve` was asked for something that is no question."""
+def check_question(queries: Sequence[str], k: int, num_documents: int) -> int:
+    """How many documents an answer can hold: `k`, or all that there are.
+
+    Raises:
+      InputError: `retrieve` was asked for something that is no question.
+    """
     if isinstance(queries, str):
         raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)
-    if k < 1:
+    for number, query in enumerate(queries):
+        if not isinstance(query, str):
+            raise InputError(f"query {number} is no text", "Give texts.", value=query)
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
+    return min(int(k), num_documents)
 
 
 def checked_allowed(

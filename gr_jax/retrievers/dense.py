@@ -57,6 +57,8 @@ class DenseRetriever:
             owner is not None and len(owner) != searcher.num_documents
         ):
             raise InputError("each vector needs the document that it belongs to", "Give the owner of every vector.")
+        if owner is not None and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
+            raise InputError("the documents of the vectors do not ascend", "Give the vectors in the corpus' order.")
         self.encoder, self.searcher, self.most_sentences = encoder, searcher, most_sentences
         self._owner, self.pieces = owner, pieces
 
@@ -78,13 +80,13 @@ class DenseRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         for number, query in enumerate(queries):
             if not query.strip():
                 raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         vectors = self.encoder.encode(queries, "query")
-        passages, scores = self._search(vectors, min(k, self.num_documents), mask)
+        passages, scores = self._search(vectors, k, mask)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         found = passages if self._owner is None else np.where(passages >= 0, self._owner[passages], -1)
@@ -159,7 +161,8 @@ class DenseRetriever:
         """
         path = pathlib.Path(path)
         meta = storage.read_folder(path, KIND, verify=verify).meta
+        storage.check_counts(path, meta, "most_sentences")
         cut = {"most_sentences": meta["most_sentences"], "pieces": meta.get("pieces", False)}
-        owner = storage.load_array(path / "owner.npy") if any(cut.values()) else None
+        owner = storage.load_array(path / "owner.npy", dtype=np.int32, ndim=1) if any(cut.values()) else None
         searcher = dense.load_searcher(path / "searcher", verify=False)  # as part of this folder it was checked
         return cls(DenseEncoder.load(path / "encoder", verify=False), searcher, owner, **cut)

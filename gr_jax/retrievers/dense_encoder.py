@@ -178,5 +178,6 @@ class DenseEncoder:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
+        storage.check_counts(folder, meta, "query_length", "document_length")
         config, params = load_bi_encoder(folder)
         return cls(config, params, text.load_vocabulary(folder / "vocabulary"), **meta, mesh=mesh)

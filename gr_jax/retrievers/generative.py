@@ -165,7 +165,7 @@ class GenerativeRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive; a filter for a constraint that cannot be restricted.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
@@ -338,6 +338,7 @@ class GenerativeRetriever:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
+        storage.check_counts(folder, meta, "beams", "max_len", "max_query_length")
         way = meta["documents_of"]
         documents_of = DOCUMENTS_OF.find(way["kind"], file=folder)(folder, way["settings"])
         of_docids = meta["constraint"] == "docids"

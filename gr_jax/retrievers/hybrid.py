@@ -77,7 +77,7 @@ class HybridRetriever:
 
         Exact with respect to `allowed`: every part ranks the allowed documents only.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         depth = max(self.depth, k)
         rankings = [part.retrieve(queries, depth, allowed=allowed, explain=explain) for part in self.parts.values()]
         fused, shares = fuse(rankings, self.weights, k, normalize=self.normalize)
@@ -148,6 +148,7 @@ class HybridRetriever:
 
         path = pathlib.Path(path)
         meta = storage.read_folder(path, KIND, verify=verify).meta
+        storage.check_counts(path, meta, "depth")
         parts = {
             name: index.load_retriever(path / f"part_{number}", corpus, verify=False)
             for number, name in enumerate(meta["parts"])

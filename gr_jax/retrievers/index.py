@@ -67,9 +67,10 @@ def load(folder: str | os.PathLike) -> Searcher:
     """
     folder = pathlib.Path(folder)
     storage.read_folder(folder, KIND)  # checks every file, so the parts below need not
-    corpus = Corpus.load(folder / "corpus", verify=False)
-    retriever = load_retriever(folder / "retriever", corpus, verify=False)
-    _check_size(retriever, corpus, folder)
+    with storage.explain_content(folder):
+        corpus = Corpus.load(folder / "corpus", verify=False)
+        retriever = load_retriever(folder / "retriever", corpus, verify=False)
+        _check_size(retriever, corpus, folder)
     return Searcher(retriever, corpus)
 
 
@@ -87,7 +88,8 @@ def load_retriever(folder: str | os.PathLike, corpus: Corpus | None = None, *, v
     folder = pathlib.Path(folder)
     kind = storage.read_folder(folder, verify=verify).kind
     found = RETRIEVERS.find(kind, file=folder)
-    return found.load(folder, corpus, verify=False) if found.reads_corpus else found.load(folder, verify=False)
+    with storage.explain_content(folder):
+        return found.load(folder, corpus, verify=False) if found.reads_corpus else found.load(folder, verify=False)
 
 
 def _check_size(retriever: Any, corpus: Corpus, folder: pathlib.Path) -> None:

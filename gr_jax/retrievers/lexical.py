@@ -30,7 +30,10 @@ KIND = "bm25"
 # By term: weights and documents of its postings, which begin at its offset. By document: the terms that were read, from
 # its start on, and whether it was not removed.
 _LARGE = ("weights", "documents", "tokens")
-_ARRAYS = (*_LARGE, "offsets", "starts", "living")
+_ARRAYS = {
+    "weights": "float32", "documents": "int32", "tokens": "int32", "offsets": "int64", "starts": "int64",
+    "living": "bool",
+}  # fmt: skip
 
 _WORD = re.compile(r"(?u)\b\w\w+\b")
 _IDENTIFIER = re.compile(r"(?u)\w+")
@@ -102,7 +105,7 @@ class BM25:
         Equal scores keep the documents' order. `explain` names the terms, what each contributed, and, where the index
         knows its corpus, where they stand in the text.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
@@ -208,9 +211,15 @@ class BM25:
         index.corpus_fingerprint = manifest.corpus
         index._check_corpus(None if corpus is None else corpus.fingerprint, path)
         index._terms = {term: number for number, term in enumerate(terms)}
-        for name in _ARRAYS:
-            setattr(index, f"_{name}", storage.load_array(path / f"{name}.npy", mmap=mmap and name in _LARGE))
+        for name, dtype in _ARRAYS.items():
+            array = storage.load_array(path / f"{name}.npy", mmap=mmap and name in _LARGE, dtype=dtype, ndim=1)
+            setattr(index, f"_{name}", array)
         index._living = np.array(index._living)  # updates write into it
+        if len(index._offsets) != len(terms) + 1:
+            raise InputError(f"{len(terms)} terms, and postings of others", "Index the corpus again.", file=path)
+        found = index._documents[:0] if mmap else index._documents
+        if len(found) and not 0 <= found.min() <= found.max() < index.num_documents:
+            raise InputError("it names documents that it has not", "Index the corpus again.", file=path)
         return index
 
     def _check_corpus(self, fingerprint: str | None, path: str | os.PathLike) -> None:

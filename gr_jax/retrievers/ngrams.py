@@ -85,7 +85,7 @@ class NgramAggregation:
     beam_each = False
 
     def __init__(self, vocabulary: text.Vocabulary, *, most_occurrences: int = 100):
-        if most_occurrences < 1:
+        if not isinstance(most_occurrences, int) or most_occurrences < 1:
             raise InputError("n-grams that stand nowhere find nothing", "Give most_occurrences ≥ 1.")
         self.vocabulary, self.most_occurrences = vocabulary, most_occurrences
         self.look_up = NgramLookUp(most_occurrences)

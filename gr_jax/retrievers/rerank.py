@@ -83,7 +83,7 @@ class RerankRetriever:
 
         `explain` names the scorer's score and the first stage's reasons.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         proposed = self.first.retrieve(queries, max(k, self.depth), allowed=allowed, explain=explain)
         head = proposed.doc_index[:, : self.depth]
         scores = self._scores(queries, head)
@@ -164,6 +164,7 @@ class RerankRetriever:
 
         path = pathlib.Path(path)
         meta = storage.read_folder(path, KIND, verify=verify).meta
+        storage.check_counts(path, meta, "depth")
         if corpus is None:
             raise InputError("a reranker reads the documents", "Give the corpus that it answers from.", file=path)
         kind = storage.read_folder(path / "scorer", verify=False).kind

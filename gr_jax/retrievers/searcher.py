@@ -12,7 +12,8 @@ import numpy as np
 from gr_jax.corpus import Corpus
 from gr_jax.corpus.documents import DuplicateDocument
 from gr_jax.errors import InputError
-from gr_jax.retrievers.base import Ranking, Retriever, updatable
+from gr_jax.printing import printable
+from gr_jax.retrievers.base import Ranking, Retriever, check_question, updatable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Hit:
     docid: str = ""
 
     def __str__(self) -> str:
-        return f"{self.score:8.2f}  {self.title or self.doc_id}" + (f"  [{self.docid}]" if self.docid else "")
+        docid = f"  [{printable(self.docid)}]" if self.docid else ""
+        return f"{self.score:8.2f}  {printable(self.title or self.doc_id)}{docid}"
 
 
 class Searcher:
@@ -50,12 +52,11 @@ class Searcher:
         """The k best documents for one question, best first.
 
         Raises:
-          InputError: the question is empty or `k` is not positive.
+          InputError: the question is empty or no text, or `k` is not positive.
         """
+        k = check_question([query], k, len(self.corpus))
         if not query.strip():
             raise InputError("the question is empty", "Ask something in words.", value=query)
-        if k <= 0:
-            raise InputError("k must be positive", "Ask for at least one document.", value=k)
         ranking = self.retriever.retrieve([query], k, explain=True)
         hits = []
         for rank, index in enumerate(ranking.doc_index[0]):

@@ -20,6 +20,7 @@ from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.stages.graph import Place, Stage
 
+_LATEST = 1e11  # seconds since 1970, thousands of years from now
 _STARTS, _CHECKSUMS, _LOCKS = "starts.json", "checksums.json", ".locks"
 _WAITING = "… {}: another process is making it"
 
@@ -200,12 +201,20 @@ def _without_trace(work: pathlib.Path) -> Iterator[None]:
 def _seconds_of_earlier_starts(work: pathlib.Path) -> float:
     """How long the starts before this one worked, up to their last sign of life under `work`; notes this start.
 
-    A training budget is what all starts used together, however often the process was killed in between.
+    A training budget is what all starts used together, however often the process was killed in between. Where the note
+    of them is damaged, only what is still to come is counted.
     """
     file, now = work / _STARTS, time.time()
-    starts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    noted = storage.read_note(file)
+    starts = noted if isinstance(noted, list) and all(map(_is_start, noted)) else []
     if starts:
         signs = (path.stat().st_mtime for path in work.rglob("*") if path != file)
         starts[-1]["end"] = max(starts[-1]["start"], *(sign for sign in signs if sign < now), 0.0)
     storage.write_json(file, [*starts, {"start": now}])
-    return sum(start["end"] - start["start"] for start in starts)
+    return sum(start.get("end", start["start"]) - start["start"] for start in starts)
+
+
+def _is_start(noted: Any) -> bool:
+    """Whether a note is {"start": seconds, "end": seconds}; the last one has no end yet."""
+    times = list(noted.values()) if isinstance(noted, dict) and "start" in noted else [None]
+    return all(type(time) in (int, float) and 0 <= time < _LATEST for time in times)

@@ -25,6 +25,7 @@ from typing import Any
 from gr_jax.errors import InputError
 
 _RULES = "rules"
+_LARGEST_INT = 2**31 - 1  # what devices count with
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()  # where None would be a value
 
 
@@ -154,21 +155,31 @@ def _as(value: Any, wanted: Any) -> Any:
             int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else dataclasses.MISSING
         )
     if wanted is float:
-        real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(float(value))
-        return float(value) if real else dataclasses.MISSING
+        return float(value) if _is_finite(value) else dataclasses.MISSING
     if wanted is str:
         return os.fspath(value) if isinstance(value, str | os.PathLike) else dataclasses.MISSING
     if origin is collections.abc.Mapping:
         return _mapping(value, arguments)
     if origin is tuple and arguments[-1:] != (Ellipsis,):
-        if not isinstance(value, collections.abc.Sequence) or len(value) != len(arguments):
+        if (
+            not isinstance(value, collections.abc.Sequence)
+            or isinstance(value, str | bytes)
+            or len(value) != len(arguments)
+        ):
             return dataclasses.MISSING
         return _all(_as(one, kind) for one, kind in zip(value, arguments, strict=True))
     if origin in (collections.abc.Sequence, tuple):
-        if not isinstance(value, collections.abc.Sequence) or isinstance(value, str):
+        if not isinstance(value, collections.abc.Sequence) or isinstance(value, str | bytes):
             return dataclasses.MISSING
         return _all(_as(one, arguments[0]) for one in value)
     return value if isinstance(wanted, type) and isinstance(value, wanted) else dataclasses.MISSING
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def _mapping(value: Any, arguments: tuple[Any, ...]) -> Any:
@@ -212,6 +223,8 @@ def _check_rules(name: str, value: Any, rules: _Rules) -> None:
     for one in numbers_in:
         if isinstance(one, bool) or not isinstance(one, int | float):
             continue
+        if isinstance(one, int) and abs(one) > _LARGEST_INT:
+            raise InputError(f"{name} is no number of 32 bits", f"Set it to {_LARGEST_INT} or less.", value=value)
         if rules.at_least is not None and one < rules.at_least:
             raise InputError(f"{name} is too small", f"Set it to {rules.at_least:g} or more.", value=value)
         if rules.above is not None and one <= rules.above:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import pathlib
 import platform
 import sys
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 import gin
 
 from gr_jax import corpus as corpus_lib
+from gr_jax.corpus import lines
+from gr_jax.corpus.beir import find_files
 from gr_jax.corpus.python_docs import DEFAULT_PACKAGES
 from gr_jax.errors import InputError
 from gr_jax.stages.settings import Settings, setting
@@ -51,22 +54,14 @@ class BeirFolder(Settings):
     def identity(self) -> dict[str, Any]:
         """Hashes the files' bytes: one pass over the disk, and no mistaking an edited folder for the old one."""
         root = pathlib.Path(self.folder)
+        find_files(root)
         files = sorted(p for pattern in ("corpus.jsonl*", "queries.jsonl*", "qrels/*") for p in root.glob(pattern))
-        if not any(p.name.startswith("corpus.jsonl") for p in files):
-            raise InputError(
-                "there is no corpus.jsonl or corpus.jsonl.gz",
-                'Give a folder that has one: a JSON object a line, with "_id", "title" and "text".',
-                file=root,
-            )
-        names = [(p, p.relative_to(root).as_posix()) for p in files if p.is_file()]
+        names = [(p, p.relative_to(root).as_posix()) for p in files if os.path.isfile(p)]
         if self.subset:
-            if not pathlib.Path(self.subset).is_file():
+            if not os.path.isfile(self.subset):
                 raise InputError("no such file of document ids", "Give one id a line, plain or .gz.", file=self.subset)
             names.append((pathlib.Path(self.subset), "subset"))
-        hashes = {}
-        for path, name in names:
-            with open(path, "rb") as file:
-                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        hashes = {name: lines.digest(path).hexdigest()[:16] for path, name in names}
         return {"beir": hashes, "name": root.resolve().name, "transform": self.transform}
 
     def load(self, store: pathlib.Path) -> corpus_lib.Dataset:

@@ -15,16 +15,31 @@ _BLOCK = 1 << 20  # zeros that are written at once
 _CANNOT = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 
 
-def load_array(path: str | os.PathLike, *, mmap: bool = False) -> np.ndarray:
+def load_array(
+    path: str | os.PathLike, *, mmap: bool = False, dtype: npt.DTypeLike = None, ndim: int | None = None
+) -> np.ndarray:
     """Loads one `.npy`.
 
     Args:
       path: the file.
       mmap: map it read-only instead of reading it.
+      dtype, ndim: what it must have; None takes any.
 
     Raises:
-      InputError: the file is not there or is no whole `.npy` of plain numbers.
+      InputError: the file is not there, is no whole `.npy` of plain numbers, or is of another type or rank.
     """
+    array = _load(path, mmap)
+    if dtype not in (None, array.dtype) or ndim not in (None, array.ndim):
+        raise InputError(
+            f"an array of another type than {np.dtype(dtype)} in {ndim} dimensions",
+            "Copy the artefact again whole, or make it again.",
+            file=path,
+            value=(str(array.dtype), array.shape),
+        )
+    return array
+
+
+def _load(path: str | os.PathLike, mmap: bool) -> np.ndarray:
     try:
         if mmap:
             return np.lib.format.open_memmap(path, mode="r")

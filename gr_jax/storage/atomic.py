@@ -24,6 +24,7 @@ _NAMES = {
     errno.EPERM: ("no permission to write here", "Name a folder that you may write, or change its permissions"),
     errno.EEXIST: ("a part of this path is a file, not a folder", "Name another folder"),
     errno.ENOTDIR: ("a part of this path is a file, not a folder", "Name another folder"),
+    errno.ELOOP: ("a part of this path is a link to itself", "Name another folder"),
     errno.ENAMETOOLONG: ("this name is longer than the file system allows", "Name a shorter one"),
 }
 
@@ -36,7 +37,7 @@ def write_bytes(path: str | os.PathLike, data: bytes) -> None:
     Raises:
       InputError: the disk is full, or `path` may not be written; what stood there is as it was.
     """
-    path = pathlib.Path(os.path.realpath(path))
+    path = resolved(path)
     with explain_names(path), explain_full_disk(path):
         if path.is_dir():
             raise InputError("a folder stands where a file is to be written", "Name another file.", file=path)
@@ -65,6 +66,18 @@ def write_json(path: str | os.PathLike, value: object) -> None:
 def render_json(value: object) -> str:
     """Indented JSON with sorted keys and a last line end."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def resolved(path: str | os.PathLike) -> pathlib.Path:
+    """The path that is meant, links followed.
+
+    Raises:
+      InputError: no file can have this name: it holds a null character, or is no text.
+    """
+    try:
+        return pathlib.Path(os.path.realpath(path))
+    except (ValueError, OSError) as error:  # UnicodeEncodeError is a ValueError
+        raise InputError(f"no file can have this name: {error}", "Name another.", file=path) from error
 
 
 @contextlib.contextmanager

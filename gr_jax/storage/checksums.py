@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pathlib
 import time
 
 from gr_jax.storage.atomic import write_json
+from gr_jax.storage.notes import read_note
 
 # A file that changed within so many nanoseconds may change again without its time showing it: it is not remembered.
 _TOO_YOUNG = 2_000_000_000
@@ -29,12 +29,9 @@ class Checksums:
 
     def __init__(self, file: str | os.PathLike):
         self._file = pathlib.Path(file)
-        self._known: dict[str, list] = {}
-        try:
-            known = json.loads(self._file.read_text(encoding="utf-8"))
-            self._known = {str(path): entry for path, entry in known.items() if _is_entry(entry)}
-        except (OSError, ValueError, AttributeError, RecursionError):
-            pass
+        known = read_note(self._file)
+        found = known.items() if isinstance(known, dict) else ()
+        self._known: dict[str, list] = {path: entry for path, entry in found if _is_entry(entry)}
         self._changed = False
 
     def __call__(self, path: str | os.PathLike) -> str:

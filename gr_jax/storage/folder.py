@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 from gr_jax.errors import InputError
 from gr_jax.storage import beside
-from gr_jax.storage.atomic import explain_full_disk, explain_names, render_json
+from gr_jax.storage.atomic import explain_full_disk, explain_names, render_json, resolved
 from gr_jax.storage.checksums import sha256
 
 SCHEMA_VERSION = 1
@@ -67,7 +67,7 @@ def write_folder(
     Raises:
       InputError: something else than an artefact stands at `path`, the disk is full, or `path` may not be written.
     """
-    path = pathlib.Path(os.path.realpath(path))
+    path = resolved(path)
     meta = {} if meta is None else meta
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_full_disk(path))
@@ -105,7 +105,7 @@ def read_folder(
     """
     path = pathlib.Path(path)
     with contextlib.suppress(OSError):
-        beside.recover(pathlib.Path(os.path.realpath(path)))
+        beside.recover(resolved(path))
     while True:
         data = _read_manifest(path, kind)
         try:
@@ -125,9 +125,8 @@ def is_complete(path: str | os.PathLike, kind: str, made_from: str) -> bool:
 
 
 def _read_manifest(path: pathlib.Path, kind: str | None) -> bytes:
-    file = path / MANIFEST
     try:
-        return file.read_bytes()
+        return _bytes_of(path / MANIFEST)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise InputError(
             "no such artefact: there is no manifest.json",
@@ -135,8 +134,16 @@ def _read_manifest(path: pathlib.Path, kind: str | None) -> bytes:
             "or run the stage that writes it.",
             file=path,
         ) from error
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+    except OSError as error:
         raise InputError(f"cannot be read: {error}", "Name a folder that can be read.", file=path) from error
+
+
+def _bytes_of(file: pathlib.Path) -> bytes:
+    """Of a file; a pipe would be waited for, and a device may have no end."""
+    mode = os.stat(file).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(f"{MANIFEST} is a pipe, a socket or a device")
+    return file.read_bytes()
 
 
 def _check(
@@ -148,6 +155,7 @@ def _check(
         raise InputError(
             f"this folder holds {manifest.kind!r}, not {kind!r}", f"Name a folder that holds {kind!r}.", file=path
         )
+    _refuse_pipes(path)
     folder = os.path.realpath(path)
     for name, entry in manifest.files.items():
         if not _is_inside(folder, name):
@@ -156,7 +164,10 @@ def _check(
             )
         file = path / name
         try:
-            size = os.stat(file).st_size
+            found = os.stat(file)
+            if not stat.S_ISREG(found.st_mode):
+                raise InputError("this is no file", "Copy the artefact again whole, or make it again.", file=file)
+            size = found.st_size
             if size != entry["bytes"]:
                 raise InputError(
                     f"truncated or altered: {size} bytes where the manifest says {entry['bytes']}",
@@ -192,6 +203,7 @@ def _parse(file: pathlib.Path, data: bytes) -> Manifest:
                 file=file,
             )
         raw.pop(_OWN_CHECKSUM, None)
+        _check_shape(raw)
         if _render(raw) != data:
             raise InputError(
                 "altered: the manifest's own checksum does not hold",
@@ -205,6 +217,37 @@ def _parse(file: pathlib.Path, data: bytes) -> Manifest:
         raise InputError(
             f"the manifest cannot be read: {error}", "Copy the artefact again whole, or make it again.", file=file
         ) from error
+
+
+_TYPES = {"kind": str, "corpus": str, "made_from": str, "gin": str, "meta": dict, "files": dict}
+
+
+def _check_shape(raw: dict) -> None:
+    """Raises TypeError where a manifest's values are not of the types that `Manifest` names."""
+    for name, expected in _TYPES.items():
+        if not isinstance(raw.get(name, expected()), expected):
+            raise TypeError(f"{name!r} is of another type")
+    for name, entry in raw["files"].items():
+        if not isinstance(entry, dict) or (type(entry.get("bytes")), type(entry.get("sha256"))) != (int, str):
+            raise TypeError(f"it does not say the size and the checksum of {name!r}")
+
+
+def _refuse_pipes(folder: pathlib.Path) -> None:
+    """Who opens a pipe waits for ever for what comes out of it.
+
+    Raises:
+      InputError: something in the folder is neither a file nor a folder.
+    """
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            file = pathlib.Path(parent, name)
+            with contextlib.suppress(OSError):  # a link to nothing: who wants to read it will say so
+                if not stat.S_ISREG(file.stat().st_mode):
+                    raise InputError(
+                        "this is no file but a pipe, a socket or a device",
+                        "Copy the artefact again whole, or make it again.",
+                        file=file,
+                    )
 
 
 def _render(raw: dict) -> bytes:
@@ -227,9 +270,9 @@ def refuse_to_replace_others(path: pathlib.Path) -> None:
         try:
             if next(path.iterdir(), None) is None:
                 return
-            if _is_ours(json.loads((path / MANIFEST).read_bytes())):
+            if _is_ours(json.loads(_bytes_of(path / MANIFEST))):
                 return
-        except FileNotFoundError:
+        except OSError:
             # Another writer may have put its folder in this place and removed the one that was being looked at.
             if _identify(path) != identity:
                 continue

@@ -69,6 +69,7 @@ class System(Settings):
         wanted = _wanted(every, until)
         config = configuration.to_gin(self, found, model_dir, shared_dir)
         runner = Runner(model_dir, shared_dir=shared_dir, config=config, say=say)
+        _check_places(runner, found)
         runner.run([corpus])
         dataset = documents.load_dataset(runner.folder(corpus))
         say(dataset.summary())
@@ -77,6 +78,15 @@ class System(Settings):
         runner.say_what_is_stale([one for one in every if one not in wanted])
         storage.write_text(runner.model_dir / "config.gin", config)
         return index.load(runner.model_dir / "index") if "index" in [one.name for one in wanted] else None
+
+
+def _check_places(runner: Runner, source: Source) -> None:
+    """Raises InputError where no folder can have a name, or what is made would lie among the documents."""
+    for name, folder in (("MODEL_DIR", runner.model_dir), ("shared_dir", runner.shared_dir)):
+        if isinstance(source, BeirFolder) and storage.resolved(folder) == storage.resolved(source.folder):
+            raise InputError(
+                f"{name} is the folder of the documents", f"Name another folder as {name}.", file=os.fspath(folder)
+            )
 
 
 def _wanted(every: list[Stage], until: str) -> list[Stage]:

@@ -37,6 +37,8 @@ def run(
     if cls is None:
         known = ", ".join(f"@{one.__name__}" for one in every)
         raise InputError("run.system is no system", f"Bind it to one of: {known}.", value=system)
+    if isinstance(source, type) or not (hasattr(source, "identity") and hasattr(source, "load")):
+        raise InputError("run.source is no source of documents", "Bind it to one: @BeirFolder().", value=source)
     for name, folder in (("model_dir", model_dir), ("shared_dir", shared_dir)):
         if folder is not None and not isinstance(folder, str | os.PathLike):
             raise InputError(f"run.{name} is no path", "Give a text, in quotes.", value=folder)

@@ -126,18 +126,19 @@ class Checkpoints:
         """
         folder = path_of(self.folder, step)
         manifest = _read_manifest(folder)
-        self._check_settings(folder, manifest.meta["settings"])
         state = manifest.meta["hooks"]
-        try:
-            like = {**like, HOOKS: {} if hooks is None else hooks(step, state)}
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"damaged or foreign checkpoint: its state of hooks makes no sense: {error!r}",
-                "Restore the folder from a copy, or remove it to go on from another or begin anew.",
-                file=folder,
-            ) from error
-        _check_arrays(folder, manifest.meta["arrays"], like)
-        arrays = _restore(folder, manifest.meta["arrays"], list(like))
+        with storage.explain_content(folder):
+            self._check_settings(folder, manifest.meta["settings"])
+            try:
+                like = {**like, HOOKS: {} if hooks is None else hooks(step, state)}
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise InputError(
+                    f"damaged or foreign checkpoint: its state of hooks makes no sense: {error!r}",
+                    "Restore the folder from a copy, or remove it to go on from another or begin anew.",
+                    file=folder,
+                ) from error
+            _check_arrays(folder, manifest.meta["arrays"], like)
+            arrays = _restore(folder, manifest.meta["arrays"], list(like))
         return Snapshot(step, manifest.meta["data"], manifest.meta["progress"], state), arrays
 
     def _write(self, snapshot: Snapshot, host: Any, best: int | None) -> None:
@@ -238,9 +239,16 @@ def _read_manifest(folder: pathlib.Path) -> storage.Manifest:
             f"Restore the folder from a copy, or remove it to {remedy}.",
             file=folder,
         ) from error
-    missing = {"settings", "arrays", "data", "progress", "hooks"} - manifest.meta.keys()
+    missing = {"step", "settings", "arrays", "data", "progress", "hooks"} - manifest.meta.keys()
     if missing:
         raise InputError(f"foreign checkpoint: its manifest lacks {sorted(missing)}", "Name another.", file=folder)
+    if (name := _NAME.fullmatch(folder.name)) and int(name[1]) != manifest.meta["step"]:
+        raise InputError(
+            "damaged or foreign checkpoint: it is of another step than its name says",
+            "Give the folder back the name of its step.",
+            file=folder,
+            value=manifest.meta["step"],
+        )
     return manifest
 
 

@@ -30,6 +30,7 @@ class MetricWriter:
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
+        storage.refuse_no_file(path)
         if path.exists():
             kept = [] if step is None else [record for record in read_metrics(path) if record["step"] <= step]
             storage.write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
@@ -52,14 +53,15 @@ class MetricWriter:
 
 
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; a last line that a kill cut short is left out."""
+    """The lines of a `metrics.jsonl`; one that a kill cut short, or that is damaged, is left out."""
     records = []
     for line in pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+            values = [float(value) for value in record.values()]
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
+        if values and type(record.get("step")) is int:
             records.append(record)
     return records
 

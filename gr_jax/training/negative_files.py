@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -136,7 +135,7 @@ def _read_record(record: dict[str, Any], file: str | os.PathLike, number: int) -
             _REMEDY,
             file=file,
             line=number,
-            value=json.dumps(record, ensure_ascii=False),
+            value=record,
         )
     for place, doc_id in enumerate(found):
         yield number, query_id, doc_id, math.nan if scores is None else _score(scores[place], file, number)
@@ -145,7 +144,7 @@ def _read_record(record: dict[str, Any], file: str | os.PathLike, number: int) -
 def _score(value: Any, file: str | os.PathLike, number: int) -> float:
     try:
         score = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = math.nan
     if not abs(score) < 3.4e38:
         raise InputError("a score is no finite number", "Write a number.", file=file, line=number, value=value)

@@ -71,3 +71,42 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_made(finished,
     ):
         refused(launch("recipe", *flags, flag), wanted)
     assert not list(tmp_path.rglob("manifest.json"))
+
+
+def test_what_a_gin_file_imports_and_includes(finished, tmp_path):
+    """The cause stands first, and few of the files after it."""
+    flags = recipe_flags(finished / "mine", tmp_path / "runs" / "x")
+    (tmp_path / "circle.gin").write_text(f"include '{tmp_path / 'circle.gin'}'\n")
+    (tmp_path / "imports.gin").write_text("import nothing.of_this_name\n")
+    (tmp_path / "includes.gin").write_text("include 'nothing.gin'\n")
+    (tmp_path / "noise.gin").write_bytes(bytes(range(128, 256)))
+    for name, cause in (
+        ("circle", "files include each other"),
+        ("imports", "ModuleNotFoundError: No module named 'nothing'"),
+        ("includes", "Unable to open file: nothing.gin"),
+        ("noise", "'utf-8' codec can't decode"),
+    ):
+        last = refused(launch("recipe", *flags, f"--gin_file={tmp_path / name}.gin"), noisy=True)
+        assert last.startswith(f"error: {cause}") and len(last) < 600, last
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        (["--gin.A=%B", "--gin.B=%A", "--gin.run.shared_dir=%A"], "macros are defined by each other"),
+        (["--gin.import nothing"], "ModuleNotFoundError"),
+        (['--gin.MODEL_DIR="a\\x00b"'], "no file can have this name"),
+        (['--gin.MODEL_DIR="\\ud800"'], "no file can have this name"),
+        (["--gin.MODEL_DIR=%CORPUS"], "MODEL_DIR is the folder of the documents"),
+        (["--gin.run.source=@BeirFolder"], "run.source is no source"),
+        (["--gin.run.source=3"], "run.source is no source"),
+        ([f"--gin.Training.steps={10**400}"], "no number of 32 bits"),
+        ([f"--gin.Training.learning_rate={10**400}"], "not a number"),
+        (["--gin.Training.steps=" + "[" * 95 + "]" * 95], "not a whole number"),
+    ],
+)
+def test_values_that_cannot_be(finished, tmp_path, flags, wanted):
+    before = content(finished)
+    done = launch("recipe", *recipe_flags(finished / "mine", tmp_path / "runs" / "x"), *flags)
+    refused(done, wanted)
+    assert content(finished) == before

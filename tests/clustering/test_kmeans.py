@@ -4,7 +4,7 @@ import pytest
 from sklearn.cluster import KMeans as SklearnKMeans
 
 from gr_jax.clustering import assign, kmeans, lloyd
-from gr_jax.clustering.kmeans import bucket, seeding_numbers
+from gr_jax.clustering.kmeans import bucket, seeding_numbers, together
 from gr_jax.errors import InputError
 
 
@@ -154,3 +154,18 @@ def test_sums_of_clusters(how):
     points, cluster = rng.standard_normal((50, 3)).astype(np.float32), rng.integers(0, 5, 50)
     expected = [points[cluster == number].sum(axis=0) for number in range(6)]
     np.testing.assert_allclose(how(points, cluster, k=6), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [30, 31, 100])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_equal_points_are_in_one_cluster(count, metric):
+    for seed in range(5):
+        point = np.random.default_rng(seed).normal(size=(1, 50)).astype(np.float32)
+        assert len(set(kmeans(np.repeat(point, count, axis=0), 2, seed=seed, metric=metric).assignments.tolist())) == 1
+
+
+def test_copies_go_where_the_first_of_them_goes():
+    points = make_blobs(120, 6)[np.random.default_rng(0).integers(0, 40, 200)]
+    cluster = together(points, np.arange(200, dtype=np.int32))
+    for row, point in enumerate(points):
+        assert cluster[row] == np.flatnonzero((points == point).all(axis=1))[0]

@@ -1,14 +1,20 @@
 """BEIR folders: plain and gzipped, whole and in part, and what is refused."""
 
+import contextlib
 import gzip
 import json
+import os
+import pathlib
+import shutil
+import tempfile
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
 from gr_jax import InputError
-from gr_jax.corpus import Corpus, Dataset, read_beir
+from gr_jax.corpus import Corpus, Dataset, Queries, read_beir
+from gr_jax.stages.sources import BeirFolder
 
 DOCUMENTS = [
     {"_id": "d1", "title": "Rhine", "text": "A river in Europe."},
@@ -258,3 +264,65 @@ def test_a_subset_of_a_large_folder(shared_data):
         "test": 938,
         "test_dbpedia": 361,
     }
+
+
+@contextlib.contextmanager
+def _nobody():
+    """Somebody who may not read what others keep for themselves."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels", "qrels/train.tsv"])
+@pytest.mark.parametrize("how", ["unreadable", "a pipe", "a link to itself", "another kind"])
+def test_what_cannot_be_read_is_named_and_never_left_out(name, how):
+    with tempfile.TemporaryDirectory() as root:  # `tmp_path` lies in folders that only their owner may enter
+        os.chmod(root, 0o755)
+        folder = pathlib.Path(root) / "mine"
+        write(folder, FILES)
+        path = folder / name
+        if how == "unreadable":
+            path.chmod(0)
+        else:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if how == "a pipe":
+            os.mkfifo(path)
+        elif how == "a link to itself":
+            path.symlink_to(path)
+        elif how == "another kind":
+            path.write_text("") if name == "qrels" else path.mkdir()
+        for read in (read_beir, lambda folder: BeirFolder(str(folder)).identity()):
+            with _nobody(), pytest.raises(InputError) as caught:
+                read(folder)
+            assert str(path) in str(caught.value)
+        if path.is_dir():
+            path.chmod(0o755)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_blank_lines_are_counted_and_passed_over(tmp_path, zipped):
+    blank = ("\n" * 50 + " \t\r\n" + "\r\n" + "\u3000\n") * 20
+    rows = [json.dumps(row) for row in DOCUMENTS]
+    write(tmp_path / "good", {"corpus.jsonl": blank + f"\n{blank}".join(rows) + "\n" + blank}, zipped)
+    assert list(read_beir(tmp_path / "good").corpus.doc_ids) == ["d1", "d2", "d3"]
+    write(tmp_path / "bad", {"corpus.jsonl": rows[0] + "\n" + blank + "{\n"}, zipped)
+    with pytest.raises(InputError, match=rf":{2 + blank.count(chr(10))}: not JSON"):
+        read_beir(tmp_path / "bad")
+
+
+def test_a_pipe_is_read_where_somebody_writes_into_it(tmp_path):
+    """`--queries=<(zcat queries.gz)`; one that nobody writes into is empty."""
+    read, into = os.pipe()
+    os.write(into, gzip.compress(b'{"_id": "q1", "text": "which river"}\n'))
+    os.close(into)
+    assert Queries.load(f"/dev/fd/{read}").ids == ("q1",)
+    os.close(read)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="holds no queries"):
+        Queries.load(tmp_path / "pipe")

@@ -12,6 +12,7 @@ from ir_measures import RR, Success, nDCG
 from gr_jax import InputError
 from gr_jax.corpus import Qrels, Run
 from gr_jax.corpus.trec import strictly_decreasing
+from gr_jax.evaluation import evaluate
 
 ids = st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=5)
 ids = ids.filter(lambda i: i.split() == [i])
@@ -206,3 +207,22 @@ def test_any_bytes_are_read_or_refused(tmp_path, content, zipped):
             reader.load(file)
         except InputError as error:
             assert error.file == file
+
+
+@pytest.mark.parametrize("grade", [2**31, -(2**31), 10**7, 10**400])
+def test_grades_that_tools_cannot_count_with_are_refused(tmp_path, grade):
+    """From 2³¹ on trec_eval takes them for others, and below it takes eight bytes for each grade up to the highest."""
+    with pytest.raises(InputError, match="a grade beyond"):
+        Qrels({"q": {"d": grade}})
+    (tmp_path / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\nq\td\t1\nq\te\t{grade}\n")
+    with pytest.raises(InputError, match=r"test.tsv:3: a grade beyond"):
+        Qrels.load(tmp_path / "test.tsv")
+
+
+def test_high_grades_are_measured_by_the_formula():
+    judged = {"q": {"a": 1_000_000, "b": 3, "c": 1}}
+    found = evaluate({"q": [("b", 3.0), ("a", 2.0)]}, judged, ["nDCG@10"])["nDCG@10"]
+    ideal = 1_000_000 + 3 / np.log2(3) + 1 / np.log2(4)
+    assert found == pytest.approx((3 + 1_000_000 / np.log2(3)) / ideal)
+    with pytest.raises(InputError, match="a grade beyond"):
+        evaluate({"q": [("a", 1.0)]}, {"q": {"a": 2**31}})

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gr_jax import InputError
 from gr_jax.corpus import Corpus, Document
 from gr_jax.docids.pseudo_queries import MAX_SENTENCE_WORDS, SPAN_WORDS, PseudoQueries, pseudo_queries
+from tests.bad_input.faults import within
 
 RHINE = (
     "The Rhine is a river that begins in the Swiss canton of Graubünden. It flows through Germany and the Netherlands "
@@ -192,3 +193,13 @@ def test_generated_queries_are_a_kind_like_others(tmp_path):
     other = Corpus.from_documents([Document("d0", "", "Other text.")])
     with pytest.raises(InputError, match="generated from the corpus"):
         pseudo_queries(other, kinds={"generated": 1}, generated=table)
+
+
+@pytest.mark.parametrize(
+    "title", ["." * 30_000 + " x", "a_" * 20_000 + " x", "(" * 30_000, "( " * 20_000, "a " * 20_000]
+)
+def test_a_title_takes_no_time_that_grows_with_its_square(title):
+    corpus = Corpus.from_documents([Document("d", title, "A short text about nothing.")])
+    with within(20):  # it takes a hundredth of a second
+        found = pseudo_queries(corpus, {"title": 1, "cloze": 1})
+    assert found.texts[0] == " ".join(title.split())

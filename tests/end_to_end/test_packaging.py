@@ -152,6 +152,7 @@ LAYERS = [
     ["storage"],
     ["registry"],
     ["errors", "progress"],
+    ["printing"],
 ]
 
 

@@ -132,3 +132,12 @@ def test_an_unknown_measure_is_answered_with_right_ones(name, says):
 def test_wrong_input(run, qrels, says):
     with pytest.raises(InputError, match=says):
         evaluate(run, qrels, "Success@1")
+
+
+def test_a_run_that_found_nothing(tmp_path):
+    """Where it is kept in memory it counts 0; its file is empty, and says so."""
+    run = Run({"q1": [], "q2": []})
+    assert evaluate(run, QRELS, "RR@10") == {"RR@10": 0.0}
+    run.save(tmp_path / "run.trec")
+    with pytest.raises(InputError, match="run.trec: the file holds no results"):
+        Run.load(tmp_path / "run.trec")

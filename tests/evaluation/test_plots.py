@@ -1,12 +1,15 @@
 """Figures show the numbers they were given."""
 
 import io
+import xml.etree.ElementTree
 
+import matplotlib.text
 import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
 from gr_jax.evaluation import plots
+from gr_jax.printing import printable
 
 VALUES = {
     "test": {"BM25": {"Success@1": 0.7, "RR@10": 0.8}, "DSI": {"Success@1": 0.5, "RR@10": 0.6}},
@@ -100,3 +103,41 @@ def test_files_are_images():
     figure = plots.beam_survival({"test": [0.5]})
     assert image.open(io.BytesIO(plots.to_png(figure, dpi=50))).size[0] > 200
     assert plots.to_svg(figure).startswith(b"<?xml")
+
+
+def test_what_has_a_scale_of_its_own_has_a_panel_of_its_own():
+    records = [
+        {
+            "step": s, "train/loss": 1.0, "train/loss/intra": 0.5, "train/accuracy": 0.5,
+            "train/accuracy/level_0": 0.75,
+            "train/gradient_norm": 30.0, "train/learning_rate": 1e-4, "dev/RR@10": 0.5, "dev_unseen/RR@10": 0.25,
+        }
+        for s in range(1, 4)
+    ]  # fmt: skip
+    figure = plots.training_curves(records)
+    legends = {axes.get_title("left"): axes.get_legend().get_texts() for axes in figure.axes}
+    assert {title: [text.get_text() for text in texts] for title, texts in legends.items()} == {
+        "Loss": ["train/loss", "train/loss/intra"],
+        "Measures": ["dev/RR@10", "dev_unseen/RR@10"],
+        "Accuracy": ["train/accuracy", "train/accuracy/level_0"],
+        "Gradient norm": ["train/gradient_norm"],
+        "Learning rate": ["train/learning_rate"],
+    }
+    limits = {axes.get_title("left"): axes.get_ylim() for axes in figure.axes}
+    assert limits["Measures"] == limits["Accuracy"] == (0, 1) and limits["Learning rate"][1] < 0.01
+    figure.canvas.draw()
+    for axes in figure.axes:  # the legend hides no line
+        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+@pytest.mark.parametrize("name", ["$x$", "$\\frac{1$", "a\x1b[31m\x00b", "\u202eabc", "_", "^{"])
+def test_names_of_data_sets_are_no_formulas_and_no_control_characters(name):
+    """As the names of a split and of a system."""
+    for figure in (
+        plots.metric_bars({name: {name: {"RR@10": 0.5}}}),
+        plots.beam_survival({name: [0.5], "other": [0.25]}),
+        plots.training_curves([{"step": 1, "dev/" + name: 0.5}]),
+    ):
+        xml.etree.ElementTree.fromstring(plots.to_svg(figure))
+        texts = {text.get_text() for text in figure.findobj(matplotlib.text.Text)}
+        assert any(printable(name) in text for text in texts)

@@ -239,3 +239,14 @@ def test_numpy_values_are_welcome():
     report = Report("r", ABOUT)
     report.add("a", "test", {"Success@1": np.float32(0.5)})
     assert ".500" in report.markdown() and ".500" in report.html()
+
+
+def test_control_characters_of_a_data_set_are_in_no_report(report):
+    nasty = "red\x1b[31m\x9b2J\u202e cat\x00"
+    report.add(nasty, nasty, evaluation(3), note=nasty)
+    report.add_example(nasty, [types.SimpleNamespace(doc_id=nasty, title=nasty, score=1.0, docid=nasty)], system=nasty)
+    screen = io.StringIO()
+    print_table(report, screen)
+    for text in (report.markdown(), report.html(), screen.getvalue()):
+        assert "�[31m" in text
+        assert not {"\x1b", "\x9b", "\x00", "\u202e"} & {*text}

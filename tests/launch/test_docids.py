@@ -11,6 +11,7 @@ import pytest
 from gr_jax import docids as docids_lib
 from gr_jax.errors import InputError
 from launch.docids import draw, find_docids
+from tests.systems.gdr import small_gdr
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -47,3 +48,20 @@ def test_what_it_cannot_do(docids, tmp_path):
         find_docids(tmp_path)
     with pytest.raises(InputError, match="unknown format.*tree.gif.*png or .svg"):
         draw(docids, tmp_path / "tree.gif", 6)
+
+
+def test_what_was_altered_is_not_described(docids, tmp_path):
+    docids.save(tmp_path / "docids")
+    file = tmp_path / "docids" / "tokens.npy"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(InputError, match="tokens.npy: altered"):
+        find_docids(tmp_path)
+    made = small_gdr.plain()
+    made.save(tmp_path / "retriever", corpus="")
+    assert len(find_docids(tmp_path)) == 11
+    file = tmp_path / "retriever" / "parameters.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="parameters.safetensors: altered"):
+        find_docids(tmp_path)

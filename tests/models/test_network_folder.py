@@ -1,6 +1,7 @@
 """Networks in folders: what comes out is what went in, and what does not fit is refused."""
 
 import json
+import os
 
 import jax
 import numpy as np
@@ -150,4 +151,25 @@ def test_what_is_no_network(saved, tmp_path, file, data):
         elif data is not None:
             (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=file):
+        network_folder.load_network(tmp_path)
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_have_the_mode_that_the_umask_gives(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        network_folder.write(tmp_path, {}, {"a": np.zeros(2)})
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {network_folder.CONFIG_FILE: mode, network_folder.PARAMETERS_FILE: mode}
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_more_layers_than_parameters_are_refused_before_they_are_made(tmp_path, side):
+    network_folder.save_network(tmp_path, MODULES["apart"], parameters(MODULES["apart"]))
+    config = json.loads((tmp_path / network_folder.CONFIG_FILE).read_text())
+    config[side] |= {"num_encoder_layers": 10**9, "num_decoder_layers": 10**9}
+    (tmp_path / network_folder.CONFIG_FILE).write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"network.json: .*num_encoder_layers = 1000000000, and \d+ arrays"):
         network_folder.load_network(tmp_path)

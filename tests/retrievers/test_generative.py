@@ -12,7 +12,7 @@ import pytest
 from gr_jax import models, text
 from gr_jax.docids import Docids, hierarchical_kmeans, naive_numeric
 from gr_jax.errors import InputError, InputWarning
-from gr_jax.retrievers import GenerativeRetriever
+from gr_jax.retrievers import GenerativeRetriever, generative_search
 from gr_jax.training.features import Pair, PairFeatures
 from tests.retrievers.random_network import random_parameters
 
@@ -366,3 +366,19 @@ def test_a_flipped_byte_or_a_truncated_file_is_refused_by_name(tmp_path):
             assert str(file) in str(caught.value) or (file.name == "manifest.json" and str(folder) in str(caught.value))
         file.write_bytes(data)
     GenerativeRetriever.load(folder)
+
+
+def test_more_documents_than_there_are_compile_nothing_anew():
+    made = retriever(tree())
+    everything = made.retrieve(QUERIES, made.num_documents)
+    programs = generative_search.search._cache_size()
+    for k in (made.num_documents + 1, 5000, 10**9):
+        found = made.retrieve(QUERIES, k)
+        np.testing.assert_array_equal(found.doc_index, everything.doc_index)
+    assert generative_search.search._cache_size() == programs
+
+
+@pytest.mark.parametrize(("queries", "k"), [([3], 3), ([None], 3), ([b"a"], 3), (["a"], "3"), (["a"], 1.5)])
+def test_questions_that_are_none(queries, k):
+    with pytest.raises(InputError, match="no text|k is how many"):
+        retriever(tree()).retrieve(queries, k)

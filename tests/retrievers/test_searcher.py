@@ -6,6 +6,7 @@ import pytest
 from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Evidence, Ranking, Searcher
+from gr_jax.retrievers.searcher import Hit
 
 CORPUS = Corpus.from_documents(Document(f"d{i}", f"Title {i}" if i else "", f"text {i}") for i in range(4))
 
@@ -46,3 +47,24 @@ def test_batches_go_to_the_retriever_as_they_are():
     ranking = Searcher(echo, CORPUS).retrieve(["a", "b"], 3, allowed=allowed, explain=True)
     assert ranking.doc_index.tolist() == [[2, 0, -1]] * 2
     assert echo.asked == (["a", "b"], 3, allowed, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "k", "message"),
+    [(3, 3, "no text"), (None, 3, "no text"), (["a"], 3, "no text"), ("a", "3", "k is how"), ("a", 2.0, "k is how"),
+     ("a", True, "k is how"), ("a", None, "k is how")],
+)  # fmt: skip
+def test_what_is_no_question(query, k, message):
+    with pytest.raises(InputError, match=message):
+        Searcher(Echo(), CORPUS).search(query, k)
+
+
+def test_more_than_there_are_is_all(monkeypatch):
+    echo = Echo()
+    assert len(Searcher(echo, CORPUS).search("anything", k=10**9)) == 2
+    assert echo.asked[1] == len(CORPUS)
+
+
+def test_control_characters_of_titles_are_not_printed():
+    hit = Hit("d0", "red\x1b[31m\ncat\u202e", "", 1.0, "a\x07")
+    assert str(hit) == "    1.00  red�[31m cat�  [a�]"

@@ -84,7 +84,7 @@ class LateInteractionRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         for number, query in enumerate(queries):
             if not query.strip():
                 raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
@@ -163,6 +163,7 @@ class LateInteractionRetriever:
 
         path = pathlib.Path(path)
         meta = storage.read_folder(path, KIND, verify=verify).meta
+        storage.check_counts(path, meta, "depth")
         first = index.load_retriever(path / "first", corpus, verify=False) if (path / "first").exists() else None
         return cls(
             TokenEncoder.load(path / "encoder", verify=False),

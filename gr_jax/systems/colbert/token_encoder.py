@@ -213,6 +213,7 @@ class TokenEncoder:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
+        storage.check_counts(folder, meta, "query_length", "document_length")
         module, params = network.load_late_interaction(folder)
         settings = {name: meta[name] for name in ("query_length", "document_length", "transform")}
         return cls(module, params, text.load_vocabulary(folder / "vocabulary"), **settings)

@@ -140,6 +140,7 @@ class CrossEncoderScorer:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
+        storage.check_counts(folder, meta, "query_length", "max_length")
         module, params = network.load_cross_encoder(folder)
         settings = {name: meta[name] for name in ("query_length", "max_length")}
         return cls(module, params, text.load_vocabulary(folder / "vocabulary"), **settings)

@@ -122,6 +122,8 @@ class GDRRetriever:
                 "Give the owner of every vector with most_sentences ≥ 1 or with pieces, and None without.",
                 value=most_sentences,
             )
+        if owner is not None and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
+            raise InputError("the documents of the vectors do not ascend", "Give the vectors in the corpus' order.")
         self._owner, self.most_sentences, self.pieces = owner, most_sentences, pieces
         self.document_encoder = None if document_encoder is None else document_encoder.documents_alone()
         self.cids = docids_lib.names_of_clusters(cids)
@@ -208,18 +210,17 @@ class GDRRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive.
         """
-        check_question(queries, k)
+        k = check_question(queries, k, self.num_documents)
         mask = self._of_vectors(checked_allowed(allowed, len(queries), self.num_documents))
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
-        depth = min(k, self.num_documents)
         tokens, lengths = self._reader.read(queries)
         for rows in self._reader.batches(lengths) if self._trie is not None else ():
             its = None if mask is None else mask[rows]
             find = self._decode_and_search if self.fused else self._decode_then_search
-            decoded, (vectors, score[rows, :depth]) = find(tokens[rows], int(lengths[rows].max()), its, depth)
-            doc_index[rows, :depth] = self._documents(vectors)
+            decoded, (vectors, score[rows]) = find(tokens[rows], int(lengths[rows].max()), its, k)
+            doc_index[rows] = self._documents(vectors)
             if explain:
                 for at, row in enumerate(rows):
                     evidence[row] = self._evidence(decoded, at, vectors[at], score[row])
@@ -388,6 +389,7 @@ class GDRRetriever:
         """
         folder = pathlib.Path(folder)
         meta = storage.read_folder(folder, KIND, verify=verify).meta
+        storage.check_counts(folder, meta, "beams", "chosen", "max_query_length", "most_sentences")
         module, params = network_folder.load_network(folder)
         meta = {"pieces": False, **meta}
         encoder = DenseEncoder.load(folder / "document_encoder", verify=False) if meta["document_encoder"] else None
@@ -398,7 +400,11 @@ class GDRRetriever:
             text.load_vocabulary(folder / "vocabulary"),
             Docids.load(folder / "cids"),
             ClusteredSearch.load(folder / "searcher", verify=False, backend=backend),
-            storage.load_array(folder / "owner.npy") if meta["most_sentences"] or meta["pieces"] else None,
+            (
+                storage.load_array(folder / "owner.npy", dtype=np.int32, ndim=1)
+                if meta["most_sentences"] or meta["pieces"]
+                else None
+            ),
             document_encoder=encoder,
             **{name: meta[name] for name in _SETTINGS},
         )
