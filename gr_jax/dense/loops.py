@@ -1,50 +1,35 @@
-"""The loops of `kernels`, compiled by numba when this module is first imported: seconds the first time, then read from
-numba's cache (beside this file, in the user's cache folder, or in NUMBA_CACHE_DIR), where there is a folder for one.
-
-Each loop takes one kind of arguments and no others: they may be read-only, as mapped files are, and several processes
-that fill the cache at once write the same.
-"""
+"""The loops of `kernels`, compiled by numba; see `compiled`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from gr_jax.dense.base import optional
+from gr_jax.dense.compiled import (
+    BOOL,
+    BOOL_2,
+    FLAG,
+    FLOAT32,
+    FLOAT32_2,
+    INT8_2,
+    INT32,
+    INT32_2,
+    INT64,
+    NUMBER,
+    bits_of,
+    key_of,
+    loop,
+    numba,
+)
 
-numba = optional("numba", "Clustered search by compiled loops")
 prange = numba.prange
 
+_SCORES = numba.float32[::1]
 _CHUNK = 32  # scores whose largest is compared first
 
 
-def _read(kind: Any, dimensions: int = 1) -> Any:
-    """Arrays that are read: such a signature takes writable ones too."""
-    return numba.types.Array(kind, dimensions, "C", readonly=True)
-
-
-_INT32, _INT32_2, _INT64 = _read(numba.int32), _read(numba.int32, 2), _read(numba.int64)
-_INT8_2, _FLOAT32, _FLOAT32_2 = _read(numba.int8, 2), _read(numba.float32), _read(numba.float32, 2)
-_BOOL, _BOOL_2 = _read(numba.boolean), _read(numba.boolean, 2)
-_SCORES, _NUMBER, _FLAG = numba.float32[::1], numba.int64, numba.boolean
-
-
-def _loop(*arguments: Any, parallel: bool = False) -> Callable[[Callable], Callable]:
-    """Compiles for these types of arguments, or reads what was compiled."""
-
-    def compile_(function: Callable) -> Callable:
-        try:
-            return numba.njit(arguments, cache=True, nogil=True, parallel=parallel)(function)
-        except Exception:  # no folder may be written, the disk is full, what was kept is damaged: it does without
-            return numba.njit(arguments, nogil=True, parallel=parallel)(function)
-
-    return compile_
-
-
-@_loop(_INT32_2, _INT64, _INT64)
+@loop(INT32_2, INT64, INT64)
 def group(clusters, offsets, starts):
     """Sorts the (query, choice) pairs by cluster. Returns where each cluster's pairs start, the pairs' queries, and
     where each pair's scores stand."""
@@ -101,7 +86,7 @@ def code_products(p, v, w, x, y):
     return pv, pw, px, py
 
 
-@_loop(_FLOAT32_2, _FLOAT32_2, _INT64, _INT64, _INT64, _INT64, _SCORES, parallel=True)
+@loop(FLOAT32_2, FLOAT32_2, INT64, INT64, INT64, INT64, _SCORES, parallel=True)
 def score(rows, queries, offsets, groups, pairs, places, scores):
     for c in prange(len(offsets) - 1):
         first, last = offsets[c], offsets[c + 1]
@@ -117,7 +102,7 @@ def score(rows, queries, offsets, groups, pairs, places, scores):
                 scores[at + r], scores[at + e], scores[at + f], scores[at + g] = found[4:]
 
 
-@_loop(_INT8_2, _FLOAT32, _INT8_2, _FLOAT32, _INT64, _INT64, _INT64, _INT64, _SCORES, parallel=True)
+@loop(INT8_2, FLOAT32, INT8_2, FLOAT32, INT64, INT64, INT64, INT64, _SCORES, parallel=True)
 def score_codes(codes, row_scales, queries, scales, offsets, groups, pairs, places, scores):
     for c in prange(len(offsets) - 1):
         first, last = offsets[c], offsets[c + 1]
@@ -130,20 +115,6 @@ def score_codes(codes, row_scales, queries, scales, offsets, groups, pairs, plac
                 scores[at + e] = np.float32(found[1]) * by * row_scales[e]
                 scores[at + f] = np.float32(found[2]) * by * row_scales[f]
                 scores[at + g] = np.float32(found[3]) * by * row_scales[g]
-
-
-@numba.njit(inline="always", nogil=True)
-def key_of(bits, place):
-    """One number by which a higher score, then a lower place, comes first. bits: of the float32 score."""
-    bits = np.uint64(bits)
-    rising = bits ^ np.uint64(0xFFFFFFFF) if bits >> np.uint64(31) else bits | np.uint64(0x80000000)
-    return ((rising ^ np.uint64(0xFFFFFFFF)) << np.uint64(32)) | np.uint64(place)
-
-
-@numba.njit(inline="always", nogil=True)
-def bits_of(key):
-    rising = (key >> np.uint64(32)) ^ np.uint64(0xFFFFFFFF)
-    return np.uint32(rising & np.uint64(0x7FFFFFFF) if rising >> np.uint64(31) else rising ^ np.uint64(0xFFFFFFFF))
 
 
 @numba.njit(fastmath=True, nogil=True)
@@ -235,8 +206,8 @@ def select_one(scores, at, clusters, bonus, offsets, documents, live, allowed, k
     write_best(keys, min(count, most), k, most == k, out[0], out[1])
 
 
-@_loop(
-    _FLOAT32, _INT64, _INT32_2, _FLOAT32_2, _INT64, _INT32, _BOOL, _BOOL_2, _NUMBER, _NUMBER, _FLAG, _FLAG,
+@loop(
+    FLOAT32, INT64, INT32_2, FLOAT32_2, INT64, INT32, BOOL, BOOL_2, NUMBER, NUMBER, FLAG, FLAG,
     parallel=True,
 )  # fmt: skip
 def select(scores, starts, clusters, bonus, offsets, documents, live, allowed, k, most, tanh, by_entry):
@@ -287,7 +258,7 @@ def rescore_one(rows, query, offsets, clusters, bonus, documents, entries, k, un
     write_best(keys, count, k, unique, out[0], out[1])
 
 
-@_loop(_FLOAT32_2, _FLOAT32_2, _INT64, _INT32_2, _FLOAT32_2, _INT32, _INT32_2, _NUMBER, _FLAG, _FLAG, parallel=True)
+@loop(FLOAT32_2, FLOAT32_2, INT64, INT32_2, FLOAT32_2, INT32, INT32_2, NUMBER, FLAG, FLAG, parallel=True)
 def rescore(rows, queries, offsets, clusters, bonus, documents, entries, k, unique, tanh):
     batch = len(entries)
     positions = np.full((batch, k), np.int32(-1), np.int32)
@@ -295,4 +266,125 @@ def rescore(rows, queries, offsets, clusters, bonus, documents, entries, k, uniq
     for b in prange(batch):
         out = (positions[b], best[b])
         rescore_one(rows, queries[b], offsets, clusters[b], bonus[b], documents, entries[b], k, unique, tanh, out)
+    return positions, best
+
+
+@numba.njit(fastmath=True, nogil=True)
+def products_of_one(p, v, w, x, y):
+    pv = pw = px = py = np.float32(0)
+    for i in range(p.shape[0]):
+        a = p[i]
+        pv += a * v[i]
+        pw += a * w[i]
+        px += a * x[i]
+        py += a * y[i]
+    return pv, pw, px, py
+
+
+@numba.njit(nogil=True)
+def places_of(offsets, clusters):
+    """Where the scores of each of the clusters stand, one behind the other; the last: how many there are."""
+    places = np.zeros(len(clusters) + 1, np.int64)
+    for j in range(len(clusters)):
+        c = clusters[j]
+        places[j + 1] = places[j] + (offsets[c + 1] - offsets[c] if c >= 0 else 0)
+    return places
+
+
+@numba.njit(nogil=True)
+def score_one(rows, query, first, last, scores):
+    for r in range(first, last, 4):
+        e, f, g = min(r + 1, last - 1), min(r + 2, last - 1), min(r + 3, last - 1)
+        found = products_of_one(query, rows[r], rows[e], rows[f], rows[g])
+        scores[r - first], scores[e - first], scores[f - first], scores[g - first] = found
+
+
+@numba.njit(nogil=True)
+def score_codes_one(codes, row_scales, query, by, first, last, scores):
+    for r in range(first, last, 4):
+        e, f, g = min(r + 1, last - 1), min(r + 2, last - 1), min(r + 3, last - 1)
+        found = code_products(query, codes[r], codes[e], codes[f], codes[g])
+        scores[r - first] = np.float32(found[0]) * by * row_scales[r]
+        scores[e - first] = np.float32(found[1]) * by * row_scales[e]
+        scores[f - first] = np.float32(found[2]) * by * row_scales[f]
+        scores[g - first] = np.float32(found[3]) * by * row_scales[g]
+
+
+@loop(FLOAT32_2, FLOAT32, INT64, INT32, INT32, FLOAT32, BOOL, BOOL, NUMBER, NUMBER, FLAG)
+def search_one(rows, query, offsets, documents, clusters, bonus, live, allowed, k, most, tanh):
+    """One query's best: little work, of which starting threads would be a part."""
+    places = places_of(offsets, clusters)
+    scores = np.empty(places[-1], np.float32)
+    for j in range(len(clusters)):
+        c = clusters[j]
+        if c >= 0:
+            score_one(rows, query, offsets[c], offsets[c + 1], scores[places[j] : places[j + 1]])
+    positions = np.full((1, k), np.int32(-1), np.int32)
+    best = np.full((1, k), np.float32(-np.inf), np.float32)
+    out = (positions[0], best[0])
+    select_one(scores, 0, clusters, bonus, offsets, documents, live, allowed, k, most, tanh, False, out)
+    return positions, best
+
+
+@loop(FLOAT32_2, FLOAT32, INT64, INT32, INT32, FLOAT32, BOOL, BOOL, NUMBER, NUMBER, FLAG, parallel=True)
+def search_one_p(rows, query, offsets, documents, clusters, bonus, live, allowed, k, most, tanh):
+    places = places_of(offsets, clusters)
+    scores = np.empty(places[-1], np.float32)
+    for j in prange(len(clusters)):
+        c = clusters[j]
+        if c >= 0:
+            score_one(rows, query, offsets[c], offsets[c + 1], scores[places[j] : places[j + 1]])
+    positions = np.full((1, k), np.int32(-1), np.int32)
+    best = np.full((1, k), np.float32(-np.inf), np.float32)
+    out = (positions[0], best[0])
+    select_one(scores, 0, clusters, bonus, offsets, documents, live, allowed, k, most, tanh, False, out)
+    return positions, best
+
+
+@loop(FLOAT32_2, FLOAT32_2, INT64, INT32, INT32_2, FLOAT32_2, BOOL, BOOL_2, NUMBER, NUMBER, FLAG, parallel=True)
+def search_each(rows, queries, offsets, documents, clusters, bonus, live, allowed, k, most, tanh):
+    positions = np.full((len(queries), k), np.int32(-1), np.int32)
+    best = np.full((len(queries), k), np.float32(-np.inf), np.float32)
+    for b in prange(len(queries)):
+        places = places_of(offsets, clusters[b])
+        scores = np.empty(places[-1], np.float32)
+        for j in range(clusters.shape[1]):
+            c = clusters[b, j]
+            if c >= 0:
+                score_one(rows, queries[b], offsets[c], offsets[c + 1], scores[places[j] : places[j + 1]])
+        out = (positions[b], best[b])
+        keep = allowed[min(np.int64(b), len(allowed) - 1)]
+        select_one(scores, 0, clusters[b], bonus[b], offsets, documents, live, keep, k, most, tanh, False, out)
+    return positions, best
+
+
+@loop(
+    INT8_2, FLOAT32, FLOAT32, FLOAT32_2, FLOAT32, INT64, INT32, INT32, FLOAT32, BOOL, BOOL, NUMBER, NUMBER, FLAG, FLAG,
+)  # fmt: skip
+def search_codes_one(
+    codes, row_scales, dim_scales, rows, query, offsets, documents, clusters, bonus, live, allowed, k, most, unique, tanh
+):
+    places = places_of(offsets, clusters)
+    scores = np.empty(places[-1], np.float32)
+    largest_ = np.float32(1e-30)
+    for i in range(len(query)):
+        largest_ = max(largest_, abs(query[i] * dim_scales[i]))
+    by = largest_ / np.float32(127)
+    rounded = np.empty(len(query), np.int8)
+    for i in range(len(query)):
+        rounded[i] = np.int8(np.rint(query[i] * dim_scales[i] / by))
+    for j in range(len(clusters)):
+        c = clusters[j]
+        if c >= 0:
+            score_codes_one(
+                codes, row_scales, rounded, by, offsets[c], offsets[c + 1], scores[places[j] : places[j + 1]]
+            )
+    entries = np.full(most, np.int32(-1), np.int32)
+    rough = np.full(most, np.float32(-np.inf), np.float32)
+    out = (entries, rough)
+    select_one(scores, 0, clusters, bonus, offsets, documents, live, allowed, most, most, tanh, True, out)
+    positions = np.full((1, k), np.int32(-1), np.int32)
+    best = np.full((1, k), np.float32(-np.inf), np.float32)
+    out2 = (positions[0], best[0])
+    rescore_one(rows, query, offsets, clusters, bonus, documents, entries, k, unique, tanh, out2)
     return positions, best

@@ -22,7 +22,8 @@ from gr_jax.corpus.documents import Corpus
 from gr_jax.dense.base import check_positions
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
-from gr_jax.retrievers.base import Evidence, Ranking, best, check_question, checked_allowed
+from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
+from gr_jax.retrievers.postings import Postings
 from gr_jax.text.transforms import get_transform
 
 ANALYZERS = ("english", "character_bigrams")
@@ -89,6 +90,16 @@ class BM25:
         """Positions, those of removed documents included."""
         return len(self._living)
 
+    @property
+    def postings(self) -> Postings:
+        """What is searched."""
+        return Postings(self._weights, self._documents, self._offsets, self.num_documents)
+
+    def asked(self, queries: Sequence[str]) -> list[list[int]]:
+        """The numbers of each query's terms, of those that some document has."""
+        terms = self._terms
+        return [[terms[term] for term in self._analyze(query) if term in terms] for query in queries]
+
     def retrieve(
         self,
         queries: Sequence[str],
@@ -104,24 +115,18 @@ class BM25:
         """
         check_question(queries, k)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
-        doc_index = np.full((len(queries), k), -1, np.int32)
-        score = np.full((len(queries), k), -np.inf, np.float32)
-        evidence = []
-        names: list[str] | None = None
-        for row, query in enumerate(queries):
-            terms = [self._terms[term] for term in self._analyze(query) if term in self._terms]
-            scores = self._score(terms)
-            eligible = scores > 0
-            if mask is not None:
-                eligible &= mask[row]
-            found = best(scores, k, eligible)
-            doc_index[row, : len(found)] = found
-            score[row, : len(found)] = scores[found]
-            if explain:
-                if names is None:
-                    names = list(self._terms)
-                evidence.append(tuple(self._explain(terms, int(document), names) for document in found))
-        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+        asked = self.asked(queries)
+        if mask is not None and np.ndim(allowed) == 1:
+            mask = mask[:1]  # stands for all
+        doc_index, score = self.postings.search(asked, k, mask)
+        if not explain:
+            return Ranking(doc_index, score)
+        names = list(self._terms)
+        evidence = [
+            tuple(self._explain(terms, int(document), names) for document in row[row >= 0])
+            for terms, row in zip(asked, doc_index, strict=True)
+        ]
+        return Ranking(doc_index, score, tuple(evidence))
 
     def update(
         self, add: Corpus | None = None, remove: Sequence[int] = (), expansions: PseudoQueries | None = None
@@ -211,7 +216,18 @@ class BM25:
         for name in _ARRAYS:
             setattr(index, f"_{name}", storage.load_array(path / f"{name}.npy", mmap=mmap and name in _LARGE))
         index._living = np.array(index._living)  # updates write into it
+        index._check_postings(path)
         return index
+
+    def _check_postings(self, path: pathlib.Path) -> None:
+        """The compiled loop looks nothing up twice: what it would read beyond an array's end is refused here."""
+        offsets, documents, weights = self._offsets, self._documents, self._weights
+        arrays = {"offsets": (offsets, np.int64), "documents": (documents, np.int32), "weights": (weights, np.float32)}
+        fits = all(array.ndim == 1 and array.dtype == kind for array, kind in arrays.values())
+        fits = fits and len(offsets) == len(self._terms) + 1 and offsets[0] == 0 and bool((np.diff(offsets) >= 0).all())
+        fits = fits and offsets[-1] == len(documents) == len(weights)
+        if not fits or (len(documents) and not 0 <= documents.min() <= documents.max() < self.num_documents):
+            raise InputError("the postings do not fit the terms and documents", "Index the corpus again.", file=path)
 
     def _check_corpus(self, fingerprint: str | None, path: str | os.PathLike) -> None:
         if self.corpus_fingerprint and fingerprint not in (None, self.corpus_fingerprint):
@@ -249,15 +265,6 @@ class BM25:
         weigh = {name: self.settings[name] for name in ("k1", "b")}
         self._weights, places, self._offsets = _weigh((rows[position] for position in living), self._terms, **weigh)
         self._documents = living[places].astype(np.int32)
-
-    def _score(self, terms: Sequence[int]) -> np.ndarray:
-        """float32[documents]: the summed weights of the terms; a term counts as often as the query says it."""
-        postings = [slice(self._offsets[term], self._offsets[term + 1]) for term in terms]
-        if not postings:
-            return np.zeros(self.num_documents, np.float32)
-        documents = np.concatenate([self._documents[posting] for posting in postings])
-        weights = np.concatenate([self._weights[posting] for posting in postings])
-        return np.bincount(documents, weights, minlength=self.num_documents).astype(np.float32)
 
     def _explain(self, terms: Sequence[int], document: int, names: Sequence[str]) -> tuple[Evidence, ...]:
         """The query's terms in one document, the weightiest first."""
