@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,19 +22,18 @@ from gr_jax.corpus.documents import Corpus
 from gr_jax.dense.base import check_positions
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
+from gr_jax.retrievers.analyzers import import_package, make_analyzer
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.postings import Postings
-from gr_jax.text.transforms import get_transform
 
-ANALYZERS = ("english", "character_bigrams")
 KIND = "bm25"
 # By term: weights and documents of its postings, which begin at its offset. By document: the terms that were read, from
 # its start on, and whether it was not removed.
 _LARGE = ("weights", "documents", "tokens")
 _ARRAYS = (*_LARGE, "offsets", "starts", "living")
 
-_WORD = re.compile(r"(?u)\b\w\w+\b")
 _IDENTIFIER = re.compile(r"(?u)\w+")
+_REMEMBERED = 1 << 16  # words of queries whose terms are known
 
 
 class BM25:
@@ -75,7 +74,7 @@ class BM25:
         if not 0 <= b <= 1:
             raise InputError("BM25's b lies between 0 and 1", "Use b=0.4.", value=b)
         self.settings: dict[str, Any] = {"k1": float(k1), "b": float(b), "analyzer": analyzer, "transform": transform}
-        self._analyze = _analyzer(analyzer, transform)
+        self._analyzer = make_analyzer(analyzer, transform)
         self._corpus: Corpus | None = corpus
         self.corpus_fingerprint = corpus.fingerprint
         self._terms: dict[str, int] = {}
@@ -97,8 +96,21 @@ class BM25:
 
     def asked(self, queries: Sequence[str]) -> list[list[int]]:
         """The numbers of each query's terms, of those that some document has."""
-        terms = self._terms
-        return [[terms[term] for term in self._analyze(query) if term in terms] for query in queries]
+        return [
+            [number for word in self._analyzer.words(query) if (number := self._number_of(word)) >= 0]
+            for query in queries
+        ]
+
+    def _number_of(self, word: str) -> int:
+        """The number of a word's term; −1 where no document has it."""
+        number = self._numbers.get(word)
+        if number is None:
+            terms = self._analyzer.terms([word])
+            number = self._terms.get(terms[0], -1) if terms else -1
+            if len(self._numbers) >= _REMEMBERED:
+                self._numbers.clear()
+            self._numbers[word] = number
+        return number
 
     def retrieve(
         self,
@@ -208,7 +220,8 @@ class BM25:
             terms = json.loads((path / "terms.json").read_text(encoding="utf-8"))
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise InputError(f"not a readable BM25 index: {error}", "Index the corpus again.", file=path) from error
-        index._analyze = _analyzer(index.settings["analyzer"], index.settings["transform"])
+        index._analyzer = make_analyzer(index.settings["analyzer"], index.settings["transform"])
+        index._numbers = {}
         index._corpus = corpus
         index.corpus_fingerprint = manifest.corpus
         index._check_corpus(None if corpus is None else corpus.fingerprint, path)
@@ -250,6 +263,9 @@ class BM25:
     def _number(self, text: str) -> list[int]:
         return [self._terms.setdefault(term, len(self._terms)) for term in self._analyze(text)]
 
+    def _analyze(self, text: str) -> list[str]:
+        return self._analyzer.terms(self._analyzer.words(text))
+
     def _expand(self, rows: list[list[int]], expansions: PseudoQueries | None) -> None:
         """Adds the terms of queries to their documents."""
         if expansions is None:
@@ -259,6 +275,7 @@ class BM25:
 
     def _weigh(self, rows: list[list[int]]) -> None:
         """Keeps what was read, and has every term weighed in every living document."""
+        self._numbers: dict[str, int] = {}  # of queries' words
         self._starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         self._tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(self._starts[-1]))
         living = np.flatnonzero(self._living)
@@ -298,7 +315,7 @@ def _weigh(
     rows: Iterable[list[int]], terms: dict[str, int], k1: float, b: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """BM25's weight of every term in every row, by term: weights float32, rows int32, offsets int64."""
-    bm25s = _import("bm25s")
+    bm25s = import_package("bm25s")
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     rows = list(rows)
     if not any(rows):
@@ -311,35 +328,3 @@ def _weigh(
         np.asarray(scores["indices"], np.int32),
         np.asarray(scores["indptr"], np.int64),
     )
-
-
-def _analyzer(name: str, transform: str) -> Callable[[str], list[str]]:
-    """The function from a text to its terms."""
-    if name not in ANALYZERS:
-        raise InputError("no such analyzer", f"Choose among {', '.join(ANALYZERS)}.", value=name)
-    prepare = get_transform(transform)
-    if name == "character_bigrams":
-        return lambda text: _character_bigrams(prepare(text))
-    from_bm25s = _import("bm25s.stopwords")
-    stop_words = frozenset(from_bm25s.STOPWORDS_EN)
-    stemmer = _import("Stemmer").Stemmer("english")
-
-    def analyze(text: str) -> list[str]:
-        return stemmer.stemWords([word for word in _WORD.findall(prepare(text).lower()) if word not in stop_words])
-
-    return analyze
-
-
-def _character_bigrams(text: str) -> list[str]:
-    words = _IDENTIFIER.findall(text.lower())
-    return [word[start : start + 2] for word in words for start in range(max(len(word) - 1, 1))]
-
-
-def _import(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = {"Stemmer": "PyStemmer"}.get(name, name.partition(".")[0])
-        raise InputError(f"BM25 needs the package {package}", "pip install 'gr_jax[eval]'") from error

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from gr_jax.dense.compiled import BOOL_2, FLOAT32, INT32, INT64, NUMBER, bits_of, key_of, loop, numba
+from gr_jax.dense.compiled import BOOL_2, FLOAT32, INT32, INT64, NUMBER, bits_of, key_of, loop, numba, smallest, sort
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @loop(
-    FLOAT32, INT32, INT64, INT64, INT64, BOOL_2, NUMBER, NUMBER, NUMBER,
+    FLOAT32, INT32, INT64, INT64, INT64, BOOL_2, NUMBER, NUMBER,
     numba.float64[::1], numba.int32[:, ::1], numba.float32[:, ::1],
 )  # fmt: skip
-def search(weights, documents, offsets, terms, starts, allowed, first, last, k, sums, doc_index, score):
+def search(weights, documents, offsets, terms, starts, allowed, first, last, sums, doc_index, score):
     """The best of the queries from `first` on, up to `last`.
 
     Args:
-      sums: zeros, one for each document, and zeros again when it is done.
-      doc_index, score: of all queries; written where something is found.
+      sums: zeros, one for each document at least, and zeros again when it is done.
+      doc_index, score: of all queries; these queries' rows are written.
     """
+    k = min(doc_index.shape[1], len(sums))
     keys = np.empty(2 * k + 64, np.uint64)
     value = np.empty(1, np.float32)
     bits = value.view(np.uint32)
@@ -43,14 +44,16 @@ def search(weights, documents, offsets, terms, starts, allowed, first, last, k, 
                 keys[count] = key
                 count += 1
                 if count == len(keys):
-                    keys[:] = np.partition(keys, k - 1)
+                    smallest(keys, count, k)
                     count = k
                     limit = keys[k - 1]
         if count > k:
-            keys[:count] = np.partition(keys[:count], k - 1)
+            smallest(keys, count, k)
             count = k
-        keys[:count].sort()
+        sort(keys, count)
         for rank in range(count):
             bits[0] = bits_of(keys[rank])
             doc_index[query, rank] = np.int32(keys[rank] & np.uint64(0xFFFFFFFF))
             score[query, rank] = value[0]
+        doc_index[query, count:] = -1
+        score[query, count:] = -np.inf

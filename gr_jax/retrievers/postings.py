@@ -51,10 +51,8 @@ class Postings:
         Returns:
           positions int32[batch, k], −1 where there are fewer, and sums float32[batch, k], −inf there.
         """
-        found = nothing_found(len(queries), k)
-        by = _by_loop if _compiled() else _by_numpy
-        by(self, queries, k, np.zeros((1, 0), bool) if allowed is None else allowed, found)
-        return found
+        allowed = np.zeros((1, 0), bool) if allowed is None else allowed
+        return (_by_loop if _compiled() else _by_numpy)(self, queries, k, allowed)
 
 
 @functools.cache
@@ -63,7 +61,8 @@ def _compiled() -> bool:
     return usable("numba")
 
 
-def _by_numpy(postings: Postings, queries: Sequence[Sequence[int]], k: int, allowed: np.ndarray, found: Found) -> None:
+def _by_numpy(postings: Postings, queries: Sequence[Sequence[int]], k: int, allowed: np.ndarray) -> Found:
+    found = nothing_found(len(queries), k)
     for row, terms in enumerate(queries):
         parts = [slice(postings.offsets[term], postings.offsets[term + 1]) for term in terms]
         if not parts:
@@ -76,21 +75,25 @@ def _by_numpy(postings: Postings, queries: Sequence[Sequence[int]], k: int, allo
             eligible &= allowed[min(row, len(allowed) - 1)]
         places = best(sums, k, eligible)
         found[0][row, : len(places)], found[1][row, : len(places)] = places, sums[places]
+    return found
 
 
-def _by_loop(postings: Postings, queries: Sequence[Sequence[int]], k: int, allowed: np.ndarray, found: Found) -> None:
+def _by_loop(postings: Postings, queries: Sequence[Sequence[int]], k: int, allowed: np.ndarray) -> Found:
     from gr_jax.retrievers import posting_loops  # compiled when a search first needs it
 
     batch = len(queries)
-    starts = np.fromiter(itertools.accumulate(map(len, queries), initial=0), np.int64, batch + 1)
-    terms = np.fromiter(itertools.chain.from_iterable(queries), np.int64, int(starts[-1]))
-    k = min(k, postings.num_documents)
+    found = np.empty((batch, k), np.int32), np.empty((batch, k), np.float32)
+    starts = np.array([0, *itertools.accumulate(map(len, queries))])
+    terms = np.array(queries[0] if batch == 1 else [*itertools.chain.from_iterable(queries)], np.int64)
     arrays = (postings.weights, postings.documents, postings.offsets, terms, starts, np.ascontiguousarray(allowed))
 
     def search(first: int, last: int) -> None:
-        posting_loops.search(*arrays, first, last, k, _zeros(postings.num_documents), *found)
+        posting_loops.search(*arrays, first, last, _zeros(postings.num_documents), *found)
 
-    work = int((postings.offsets[terms + 1] - postings.offsets[terms]).sum()) if batch > 1 else 0
+    if batch == 1:
+        search(0, 1)
+        return found
+    work = int((postings.offsets[terms + 1] - postings.offsets[terms]).sum())
     threads = max(1, min(_cores(), batch, work // _WORTH_A_THREAD))
     borders = [batch * part // threads for part in range(threads + 1)]
     others = [threading.Thread(target=search, args=part) for part in itertools.pairwise(borders[1:])]
@@ -99,6 +102,7 @@ def _by_loop(postings: Postings, queries: Sequence[Sequence[int]], k: int, allow
     search(*borders[:2])
     for thread in others:
         thread.join()
+    return found
 
 
 @functools.cache
