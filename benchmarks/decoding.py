@@ -253,6 +253,7 @@ def rows() -> list[harness.Row]:
                 at_least={"times faster": floor, "same docids": 1.0},
                 at_most={"score difference": exactness.TOLERANCE},
                 seeds=(0, 1),
+                speed=True,
             )
         )
     for shape in SHAPES:
@@ -265,6 +266,7 @@ def rows() -> list[harness.Row]:
                     at_least={"times faster": floor, "same docids": 1.0},
                     at_most={"score difference": exactness.TOLERANCE},
                     seeds=(0, 1),
+                    speed=True,
                 )
             )
     for scheme in exactness.SCHEMES:
@@ -304,6 +306,7 @@ def rows() -> list[harness.Row]:
                             config={**network, "shape": "T5-base", "dtype": "bfloat16", "normalize": normalize},
                             measure=functools.partial(roofline, batch, beams, normalize),
                             seeds=(0,),
+                            speed=True,
                         )
                     )
     else:

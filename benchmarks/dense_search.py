@@ -1,10 +1,12 @@
 """Search over vectors beside faiss. `python -m benchmarks.dense_search`.
 
 Clustered search: the documents of the clusters chosen for each query, faiss' `search_preassigned` on the same clusters
-against `ClusteredSearch`, float32 rows (whose answers must be the same) and int8 codes with exact rescoring. Whole
-corpus: faiss' IVFFlat against `ScannSearch`, each at the least work that reaches the recall. 2 CPU threads each (on a
-larger machine: `taskset -c 0,1 python -m benchmarks.dense_search`). The sides take turns in one process; "times faster"
-is the median of the ratios of neighbouring turns.
+against `ClusteredSearch`: float32 rows, whose answers must be the same, and int8 codes with exact rescoring against
+faiss' 8-bit scalar quantiser. One query at a time, and 128 together. faiss spreads its work over threads in three ways
+(`parallel_mode`), of which each row takes the fastest. Whole corpus: `ScannSearch` against faiss' IVFFlat and its
+IVF-PQ fast-scan with refinement, each at the least work that reaches the recall. Each side may use 2 CPU threads (on a
+larger machine: `taskset -c 0,1 python -m benchmarks.dense_search`). The sides take turns in one process, call by call;
+"times faster" is the median of the ratios of neighbouring calls.
 
 The vectors are drawn, no real ones: unit vectors, a Gaussian mixture, queries documents with noise. For clustered
 search each component is a cluster. For the whole corpus such vectors are either too easy (IVFFlat finds everything in 2
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import statistics
 import sys
 import time
@@ -29,7 +32,8 @@ from gr_jax.dense import ClusteredSearch, ScannSearch
 from gr_jax.dense.base import Found, nothing_found
 from gr_jax.errors import InputError
 
-BATCH, K, PAIRS = 128, 100, 15
+BATCH, K, PAIRS = 128, 100, 15  # of one query at a time, a turn is a call for each of the queries
+MODES = (0, 1, 3)  # of faiss: slices of queries, clusters of a query, queries
 RECALL, MARGIN = 0.96, 0.01  # the margin: what is tuned is a little better on the queries that it was tuned on
 
 
@@ -96,20 +100,25 @@ def _faiss() -> Any:
     return faiss
 
 
-def _pairs(theirs: Callable[[], Any], ours: Callable[[], Any], pairs: int) -> dict[str, float]:
-    """Medians over turns."""
-    theirs(), ours()  # compiled, caches warm
+Search = Callable[[slice], Found]  # of some of the queries
+
+
+def _pairs(theirs: Search, ours: Search, pairs: int, batch: int = BATCH) -> dict[str, float]:
+    """Medians over calls for `batch` queries."""
+    parts = [slice(first, first + batch) for first in range(0, BATCH, batch)]
     both = []
-    for _ in range(pairs):
-        start = time.perf_counter()
-        ours()
-        middle = time.perf_counter()
-        theirs()
-        both.append((middle - start, time.perf_counter() - middle))
+    for turn in range(pairs + 1):
+        for part in parts:
+            start = time.perf_counter()
+            ours(part)
+            middle = time.perf_counter()
+            theirs(part)
+            if turn:  # compiled, caches warm
+                both.append((middle - start, time.perf_counter() - middle))
     return {
         "times faster": statistics.median(peer / own for own, peer in both),
-        "queries/s": BATCH / statistics.median(own for own, _ in both),
-        "peer queries/s": BATCH / statistics.median(peer for _, peer in both),
+        "queries/s": batch / statistics.median(own for own, _ in both),
+        "peer queries/s": batch / statistics.median(peer for _, peer in both),
     }
 
 
@@ -124,38 +133,59 @@ def _same(found: Found, expected: Found) -> float:
     return float(same.mean())
 
 
-def _preassigned(documents: int, width: int, clusters: int, chosen: int) -> tuple[Mixture, np.ndarray, Callable]:
-    """The data, the clusters of each query, and faiss' search in them."""
+def _preassigned(
+    documents: int, width: int, clusters: int, chosen: int, batch: int, codes: bool = False
+) -> tuple[Mixture, np.ndarray, Search]:
+    """The data, the clusters of each query, and faiss' search in them, of float32 rows or 8-bit codes, by the fastest
+    of its ways for as many queries at a time."""
     faiss = _faiss()
     data = mixture(documents, width, clusters, 1.0, 0.5)
     products = data.queries @ data.centers.T  # --> [batch, clusters]
     picked = np.argsort(-products, axis=1)[:, :chosen].astype(np.int32)
     quantizer = faiss.IndexFlatIP(width)
     quantizer.add(data.centers)
-    index = faiss.IndexIVFFlat(quantizer, width, clusters, faiss.METRIC_INNER_PRODUCT)
-    index.is_trained, index.nprobe = True, chosen
+    metric = faiss.METRIC_INNER_PRODUCT
+    if codes:
+        # Not of residuals: the codes of a document are then its own, as ours are, and no slower.
+        index = faiss.IndexIVFScalarQuantizer(quantizer, width, clusters, faiss.ScalarQuantizer.QT_8bit, metric, False)
+        index.train(data.vectors[:: max(1, documents // 100_000)])
+    else:
+        index = faiss.IndexIVFFlat(quantizer, width, clusters, metric)
+        index.is_trained = True
+    index.nprobe = chosen
     of = data.clusters.astype(np.int64)
     index.add_core(documents, faiss.swig_ptr(data.vectors), None, faiss.swig_ptr(of))
-    preassigned = picked.astype(np.int64), np.take_along_axis(products, picked, 1)
+    lists, nearness = picked.astype(np.int64), np.take_along_axis(products, picked, 1)
 
-    def theirs():
-        scores, positions = index.search_preassigned(data.queries, K, *preassigned)
+    def theirs(part: slice) -> Found:
+        scores, positions = index.search_preassigned(data.queries[part], K, lists[part], nearness[part])
         return positions, scores
 
+    def seconds(mode: int) -> float:
+        index.parallel_mode = mode
+        return _seconds(lambda: [theirs(slice(first, first + batch)) for first in range(0, BATCH, batch)])
+
+    index.parallel_mode = min(MODES, key=seconds)
     return data, picked, theirs
 
 
-def clustered(documents: int, width: int, clusters: int, chosen: int, codes: str | None, overfetch: float) -> dict:
+def clustered(
+    documents: int, width: int, clusters: int, chosen: int, codes: str | None, overfetch: float, batch: int
+) -> dict:
     """`search_preassigned` against `search_clusters`."""
-    data, picked, theirs = _preassigned(documents, width, clusters, chosen)
+    data, picked, theirs = _preassigned(documents, width, clusters, chosen, batch, codes is not None)
     search = ClusteredSearch(data.vectors, data.clusters, num_clusters=clusters, codes=codes, overfetch=overfetch)
 
-    def ours():
-        return search.search_clusters(data.queries, picked, K)
+    def ours(part: slice) -> Found:
+        return search.search_clusters(data.queries[part], picked[part], K)
 
-    expected, found = theirs(), ours()
-    agreement = {"recall@100": _recall(found[0], expected[0])} if codes else {"same documents": _same(found, expected)}
-    return {**_pairs(theirs, ours, PAIRS), **agreement}
+    every = slice(0, BATCH)
+    expected, found = theirs(every), ours(every)
+    if not codes:
+        return {**_pairs(theirs, ours, PAIRS, batch), "same documents": _same(found, expected)}
+    exact = _preassigned(documents, width, clusters, chosen, BATCH)[2](every)[0]
+    recalls = {"recall@100": _recall(found[0], exact), "peer recall@100": _recall(expected[0], exact)}
+    return {**_pairs(theirs, ours, PAIRS, batch), **recalls}
 
 
 def scann_inside(documents: int, width: int, clusters: int, chosen: int, way: str) -> dict:
@@ -166,14 +196,15 @@ def scann_inside(documents: int, width: int, clusters: int, chosen: int, way: st
         whole corpus is searched, and the documents of other clusters are dropped, twice as many each time until every
         query has its K.
     """
-    data, picked, theirs = _preassigned(documents, width, clusters, chosen)
+    data, picked, theirs = _preassigned(documents, width, clusters, chosen, BATCH)
     if way == "scorers":
         inside = ClusteredSearch(data.vectors, data.clusters, num_clusters=clusters, backend="scann")
-        ours = functools.partial(inside.search_clusters, data.queries, picked, K)
+        ours: Search = lambda part: inside.search_clusters(data.queries[part], picked[part], K)  # noqa: E731
     else:
         whole = ScannSearch(data.vectors, recall=0.995, threads=2)
-        ours = functools.partial(_over_fetch, whole, data, picked)
-    return {**_pairs(theirs, ours, 5), "recall@100": _recall(ours()[0], theirs()[0])}
+        ours = lambda part: _over_fetch(whole, data, picked)  # noqa: E731
+    every = slice(0, BATCH)
+    return {**_pairs(theirs, ours, 5), "recall@100": _recall(ours(every)[0], theirs(every)[0])}
 
 
 def _over_fetch(whole: ScannSearch, data: Mixture, picked: np.ndarray) -> Found:
@@ -193,42 +224,93 @@ def _over_fetch(whole: ScannSearch, data: Mixture, picked: np.ndarray) -> Found:
     return found
 
 
-def whole_corpus(documents: int, width: int, lists: Sequence[int]) -> dict[str, float]:
-    """IVFFlat against `ScannSearch`, each tuned to the recall on queries that are not those that are timed; of the
-    numbers of lists the one that answers those fastest."""
+def whole_corpus(documents: int, width: int, lists: Sequence[int], peer: str, batch: int) -> dict[str, float]:
+    """faiss against `ScannSearch`, each tuned to the recall on queries that are not those that are timed; of the
+    numbers of lists the one that answers those fastest.
+
+    Args:
+      documents, width: of the corpus.
+      lists: numbers of lists that the peer is tried with.
+      peer: "flat": IVFFlat. "fast-scan": IVF-PQ fast-scan, 4 bits for each pair of dimensions, the best of which are
+        scored again from float32 rows.
+      batch: queries at a time.
+    """
     faiss = _faiss()
     data = mixture(documents, width, 20_000, 1.5, 0.5, decay=1.0, batch=5 * BATCH)
     tune, queries = data.queries[BATCH:], data.queries[:BATCH]
     flat = faiss.IndexFlatIP(width)
     flat.add(data.vectors)
     exact = [flat.search(part, 10)[1] for part in (tune, queries)]
-    peers = [_inverted_file(faiss, data.vectors, count, tune, exact[0]) for count in lists]
-    index = min(peers, key=lambda index: _seconds(lambda: index.search(queries, K)))
+    parts = [slice(first, first + batch) for first in range(0, BATCH, batch)]
     search = ScannSearch(data.vectors, recall=RECALL + MARGIN, tune_queries=tune, threads=2)
+    peers = []
+    for count in lists:
+        made = _Inverted(faiss, data.vectors, count, peer == "fast-scan")
+        made.tune(tune, exact[0])
+        peers.append((_seconds(lambda made=made: [made.search(queries[part]) for part in parts]), count, made))
+    _, count, index = min(peers, key=lambda one: one[:2])
+
+    def theirs(part: slice) -> Found:
+        return index.search(queries[part])
+
+    def ours(part: slice) -> Found:
+        return search.search(queries[part], K)
+
+    every = slice(0, BATCH)
     found = {
-        "recall@10": _recall(search.search(queries, K)[0][:, :10], exact[1]),
-        "peer recall@10": _recall(index.search(queries, K)[1][:, :10], exact[1]),
+        "recall@10": _recall(ours(every)[0][:, :10], exact[1]),
+        "peer recall@10": _recall(theirs(every)[0][:, :10], exact[1]),
         "leaves searched": search.settings["searched"],
         "candidates": search.settings["reorder"],
-        "peer lists": index.nlist,
-        "peer lists searched": index.nprobe,
+        "peer lists": count,
+        "peer lists searched": index.searched,
+        "peer candidates": index.candidates,
     }
-    return {**_pairs(lambda: index.search(queries, K), lambda: search.search(queries, K), PAIRS), **found}
+    return {**_pairs(theirs, ours, PAIRS, batch), **found}
 
 
-def _inverted_file(faiss: Any, vectors: np.ndarray, lists: int, tune: np.ndarray, exact: np.ndarray) -> Any:
-    """faiss' IVFFlat that searches the fewest lists that reach the recall."""
-    index = faiss.index_factory(vectors.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
-    index.cp.niter = 10
-    index.train(vectors[:: max(1, len(vectors) // (40 * lists))])
-    index.add(vectors)
-    too_few, enough = 0, lists
-    while enough - too_few > 1:
-        index.nprobe = (too_few + enough) // 2
-        reached = _recall(index.search(tune, 10)[1], exact) >= RECALL + MARGIN
-        too_few, enough = (too_few, index.nprobe) if reached else (index.nprobe, enough)
-    index.nprobe = enough
-    return index
+class _Inverted:
+    """faiss' inverted file, of rows or of 4-bit codes with refinement."""
+
+    def __init__(self, faiss: Any, vectors: np.ndarray, lists: int, codes: bool):
+        kind = f"IVF{lists},PQ{vectors.shape[1] // 2}x4fs,RFlat" if codes else f"IVF{lists},Flat"
+        self._index = faiss.index_factory(vectors.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+        self._inside = faiss.extract_index_ivf(self._index)
+        self._inside.cp.niter = 10
+        self._index.train(vectors[:: max(1, len(vectors) // (40 * lists))])
+        self._index.add(vectors)
+        self._most, self._codes = lists, codes
+        self.searched, self.candidates = lists, K
+
+    def search(self, queries: np.ndarray, k: int = K) -> Found:
+        self._inside.nprobe = self.searched
+        if self._codes:
+            self._index.k_factor = max(1.0, self.candidates / k)
+        scores, positions = self._index.search(queries, k)
+        return positions, scores
+
+    def tune(self, queries: np.ndarray, exact: np.ndarray) -> None:
+        """Sets the fewest lists and, of codes, the candidates by which the recall is reached in the least time."""
+        best = None
+        for candidates in (100, 150, 200, 300, 500, 800, 1200) if self._codes else (K,):
+            self.candidates, self.searched = candidates, self._most
+            too_few, enough = 0, self._most
+            if self._reached(queries, exact) < RECALL + MARGIN:
+                continue
+            while enough - too_few > 1:
+                self.searched = (too_few + enough) // 2
+                reached = self._reached(queries, exact) >= RECALL + MARGIN
+                too_few, enough = (too_few, self.searched) if reached else (self.searched, enough)
+            self.searched = enough
+            seconds = _seconds(lambda: self.search(queries))
+            if best is None or seconds < best[0]:
+                best = seconds, candidates, enough
+        if best is None:
+            raise InputError("no number of candidates reaches the recall", "Try more.", value=self._most)
+        _, self.candidates, self.searched = best
+
+    def _reached(self, queries: np.ndarray, exact: np.ndarray) -> float:
+        return _recall(self.search(queries)[0][:, :10], exact)
 
 
 def _seconds(search: Callable[[], Any]) -> float:
@@ -250,20 +332,22 @@ def rows() -> list[harness.Row]:
         (200_000, 768, 2000, 10),
         (200_000, 768, 2000, 100),
     ):
-        for codes in (None, "row"):
+        for codes, batch in itertools.product((None, "row"), (1, BATCH)):
             config: dict[str, Any] = {
                 "documents": documents, "width": width, "clusters": clusters, "chosen": chosen, "codes": codes,
-                "overfetch": 1.25,
+                "overfetch": 1.25, "batch": batch,
             }  # fmt: skip
-            floors = {"times faster": 1.5, "recall@100": 0.995} if codes else {"times faster": 1.0}
+            floors = {"times faster": 1.0, "recall@100": 0.995} if codes else {"times faster": 1.0}
+            size = "one at a time" if batch == 1 else f"{batch} together"
             found.append(
                 harness.Row(
-                    name=f"{clusters} clusters, d={width}, {chosen} chosen, {'int8' if codes else 'float32'}",
-                    config={**config, "batch": BATCH, "k": K, "pairs": PAIRS, "data": "mixture 1.0 0.5"},
+                    name=f"{clusters} clusters, d={width}, {chosen} chosen, {'int8' if codes else 'float32'}, {size}",
+                    config={**config, "k": K, "pairs": PAIRS, "data": "mixture 1.0 0.5"},
                     measure=functools.partial(clustered, **config),
                     at_least=floors if codes else {**floors, "same documents": 1.0},
-                    note="faiss search_preassigned",
+                    note=f"faiss search_preassigned{', 8-bit scalar quantiser' if codes else ''}",
                     seeds=(0,),
+                    speed=True,
                 )
             )
     for chosen in (10, 100):
@@ -276,20 +360,24 @@ def rows() -> list[harness.Row]:
                     measure=functools.partial(scann_inside, **config),
                     note="faiss search_preassigned",
                     seeds=(0,),
+                    speed=True,
                 )
             )
-    config = {"documents": 1_000_000, "width": 128, "lists": [1000, 2000, 4000]}
     data = "mixture 1.5 0.5, 20000 components, decay 1"
-    found.append(
-        harness.Row(
-            name="whole corpus, 1M × 128, ScaNN",
-            config={**config, "batch": BATCH, "k": K, "pairs": PAIRS, "recall": RECALL, "margin": MARGIN, "data": data},
-            measure=functools.partial(whole_corpus, **config),
-            at_least={"times faster": 4.0, "recall@10": RECALL},
-            note="faiss IVFFlat",
-            seeds=(0,),
+    for peer, batch in itertools.product(("flat", "fast-scan"), (1, BATCH)):
+        config = {"documents": 1_000_000, "width": 128, "lists": [1000, 2000, 4000], "peer": peer, "batch": batch}
+        size = "one at a time" if batch == 1 else f"{batch} together"
+        found.append(
+            harness.Row(
+                name=f"whole corpus, 1M × 128, ScaNN beside {peer}, {size}",
+                config={**config, "k": K, "pairs": PAIRS, "recall": RECALL, "margin": MARGIN, "data": data},
+                measure=functools.partial(whole_corpus, **config),
+                at_least={"recall@10": RECALL, "peer recall@10": RECALL},
+                note="faiss IVFFlat" if peer == "flat" else "faiss IVF-PQ fast-scan with refinement",
+                seeds=(0,),
+                speed=True,
+            )
         )
-    )
     return found
 
 

@@ -7,6 +7,9 @@
 A benchmark is a list of `Row`s and `harness.main("NAME", rows)`. A row that was recorded under the present
 configuration is not measured again, so hours of training survive an interruption.
 
+Rows of speed are of a kind of machine (`machine.kind`) and kept for each. `--check` judges those of the kind that it
+runs on, and says which have been measured on other kinds alone; without `--check` these are measured.
+
 Judging takes seconds: it goes by what is recorded and by the present settings and versions of stages. Documents are
 looked at only where rows are measured; a row that was recorded on others is then measured again.
 """
@@ -26,8 +29,9 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from benchmarks import records
+from benchmarks import machine, records
 from benchmarks.records import Record
+from benchmarks.states import ELSEWHERE
 from benchmarks.states import state as state
 from gr_jax.errors import InputError
 from gr_jax.evaluation import provenance, render
@@ -79,6 +83,7 @@ class Row:
       seeds: of everything random; part of what makes a record stale.
       runs: the systems that it runs. When their settings change, what was recorded is stale; when a stage has another
         version, it is older.
+      speed: its values depend on the machine; they are recorded and judged for each kind.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Row:
     corpus: str | Callable[[], str] = ""
     seeds: tuple[int, ...] = ()
     runs: Sequence[Ran] = ()
+    speed: bool = False
 
     def fingerprint(self) -> str:
         """The corpus' fingerprint."""
@@ -165,13 +171,19 @@ def main(
             status = _measure_rows(chosen, file, again=arguments.again)
             if draw is not None:
                 draw()
-        recorded = records.read(file)
+        here = machine.kind() if any(row.speed for row in rows) else ""
+        recorded = records.read(file, here)
         show(name, chosen, recorded, every=rows, markdown=arguments.markdown)
+        for remark in elsewhere(chosen, file, here):
+            print(remark)
         if arguments.check and status != 130:
             problems = judge(chosen, recorded, every=rows)
             for problem in problems:
                 print(problem, file=sys.stderr)
             print(f"{name}: {len(problems)} problems in {len(chosen)} rows" if problems else f"{name}: all rows pass")
+            none = sum(state(row, recorded).startswith(ELSEWHERE) for row in chosen)
+            if none:
+                print(f"{name}: {none} rows of speed are not judged: there are none of this kind of machine ({here})")
             status = max(status, int(bool(problems)))
         return status
     except InputError as error:
@@ -216,6 +228,8 @@ def main_of_parts(
 def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequence[Row] | None = None) -> list[str]:
     """One line for each thing that is wrong: a row that is missing, stale, of older stages, or short of a bound.
 
+    A row of speed that was measured on other kinds of machines alone is not judged.
+
     Args:
       rows: the rows to judge.
       recorded: what was measured.
@@ -226,7 +240,7 @@ def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequenc
     for row in rows:
         wrong = state(row, recorded)
         if wrong:
-            problems.append(f"{row.name}: {wrong}")
+            problems += [] if wrong.startswith(ELSEWHERE) else [f"{row.name}: {wrong}"]
             continue
         for measure, bounds in _bounds(row).items():
             value = current[row.name].get(measure)
@@ -241,6 +255,20 @@ def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequenc
                     word = "short: at least" if is_floor else "over: at most"
                     problems.append(f"{row.name}: {measure} {value:.4g} is {word} {limit:.4g} is claimed")
     return problems
+
+
+def elsewhere(rows: Sequence[Row], file: pathlib.Path, here: str) -> list[str]:
+    """A line for each row of speed and each other kind of machine that it was measured on, with its values there."""
+    lines = []
+    for kind in records.machines(file):
+        recorded = records.read(file, kind)
+        for row in rows:
+            record = recorded.get(row.name)
+            if row.speed and kind != here and record is not None and record.machine == kind:
+                values = ", ".join(f"{measure} {value:.4g}" for measure, value in record.values.items())
+                changed = "" if record.key == row.key(record.corpus) else "; settings were others"
+                lines.append(f"{row.name}, on {kind}: {values}{changed}")
+    return lines
 
 
 def resolve(bound: float | ShareOf, measure: str, current: Mapping[str, Mapping[str, float]]) -> float | None:
@@ -333,7 +361,7 @@ def table(
 
 def _measure_rows(rows: Sequence[Row], file: pathlib.Path, *, again: bool) -> int:
     """Measures what is not recorded yet; returns the exit status."""
-    recorded = records.read(file)
+    recorded = records.read(file, machine.kind() if any(row.speed for row in rows) else "")
     wanted = [(row, state(row, recorded, corpora=True)) for row in rows]
     wanted = [(row, why or "again") for row, why in wanted if why or again]
     failed = 0
@@ -363,12 +391,13 @@ def _measure_rows(rows: Sequence[Row], file: pathlib.Path, *, again: bool) -> in
             corpus=corpus,
             seeds=tuple(row.seeds),
             commit=commit,
-            hardware=provenance.hardware_line(),
+            hardware=machine.line(),
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - start, 1),
             runs=runs,
             versions=versions,
             digest=records.digest(versions) if versions else "",
+            machine=machine.kind() if row.speed else "",
         )
         records.write(file, row.name, record)
     return int(failed > 0)

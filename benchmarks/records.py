@@ -1,4 +1,8 @@
-"""Recorded rows: one JSON file for each benchmark, into which each row goes the moment it is measured."""
+"""Recorded rows: one JSON file for each benchmark, into which each row goes the moment it is measured.
+
+"rows" holds what was measured last. What was measured on other kinds of machines, of rows whose values depend on that,
+is under "machines", by kind.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from typing import Any
 from gr_jax import storage
 from gr_jax.errors import InputError
 
-_OF_SYSTEMS = ("runs", "versions", "digest", "rekeyed")
+_LEFT_OUT = ("runs", "versions", "digest", "rekeyed", "machine")  # where there are none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Record:
       corpus: fingerprint of the data.
       seeds: of everything random.
       commit: of the code.
-      hardware: CPU model, cores, memory, accelerator.
+      hardware: CPU, cores, memory, accelerator, and how fast they were: `machine.line`.
       date: when it was finished, UTC.
       seconds: how long measuring took.
       runs: of each system that it ran, what decided its results: see `harness.Ran.config`.
@@ -36,6 +40,7 @@ class Record:
       digest: of the versions.
       rekeyed: of a row that was measured before keys were made as they are now: the commit at which its systems were
         shown to be bit-identical, and the comparisons that showed it.
+      machine: of a row of speed, the kind of machine: `machine.kind`; "" where it was recorded before kinds were.
     """
 
     values: Mapping[str, float]
@@ -51,6 +56,7 @@ class Record:
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     digest: str = ""
     rekeyed: Mapping[str, Any] | None = None
+    machine: str = ""
 
 
 def config_key(
@@ -79,17 +85,41 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
-def read(file: pathlib.Path) -> dict[str, Record]:
+def read(file: pathlib.Path, machine: str = "") -> dict[str, Record]:
     """Row name → record; empty where the file is not there yet.
+
+    Args:
+      file: of one benchmark.
+      machine: a kind of machine, whose records come before those of others; "" for what was measured last.
 
     Raises:
       InputError: the file is not what `write` writes.
     """
+    last, others = _read(file)
+    return last | others.get(machine, {})
+
+
+def machines(file: pathlib.Path) -> list[str]:
+    """The kinds of machines that rows of speed were measured on, sorted.
+
+    Raises:
+      InputError: the file is not what `write` writes.
+    """
+    last, others = _read(file)
+    return sorted({record.machine for record in last.values()} - {""} | set(others))
+
+
+def _read(file: pathlib.Path) -> tuple[dict[str, Record], dict[str, dict[str, Record]]]:
+    """What was measured last, and what there is of other kinds of machines."""
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-        return {name: _record(row, raw.get("runs", {})) for name, row in raw["rows"].items()}
+        last, *others = (
+            {name: _record(row, raw.get("runs", {})) for name, row in rows.items()}
+            for rows in (raw["rows"], *raw.get("machines", {}).values())
+        )
+        return last, dict(zip(raw.get("machines", {}), others, strict=True))
     except FileNotFoundError:
-        return {}
+        return {}, {}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(
             f"the recorded rows cannot be read: {error}", "Restore the file from git, or remove it.", file=file
@@ -104,11 +134,20 @@ def write(file: pathlib.Path, name: str, record: Record) -> None:
 def write_all(file: pathlib.Path, new: Mapping[str, Record]) -> None:
     """`write` of several rows at once."""
     with _lock(file.parent):
-        rows = read(file) | dict(new)
+        rows, others = _read(file)
+        for name, record in new.items():
+            others.get(record.machine, {}).pop(name, None)
+            before = rows.get(name)
+            if before is not None and before.machine not in ("", record.machine):
+                others.setdefault(before.machine, {})[name] = before
+            rows[name] = record
+        tables = [rows, *others.values()]
         # Many rows are of one run: what decided its results stands in the file once.
-        runs = {digest(one): one for record in rows.values() for one in record.runs}
-        table: dict[str, Any] = {"rows": {name: _row(record) for name, record in rows.items()}}
-        storage.write_json(file, table | ({"runs": runs} if runs else {}))
+        runs = {digest(one): one for table in tables for record in table.values() for one in record.runs}
+        written, *elsewhere = ({name: _row(record) for name, record in table.items()} for table in tables)
+        kept = {kind: table for kind, table in zip(others, elsewhere, strict=True) if table}
+        parts = {"rows": written} | ({"machines": kept} if kept else {}) | ({"runs": runs} if runs else {})
+        storage.write_json(file, parts)
 
 
 def _record(row: Mapping[str, Any], runs: Mapping[str, Any]) -> Record:
@@ -122,7 +161,7 @@ def _record(row: Mapping[str, Any], runs: Mapping[str, Any]) -> Record:
 def _row(record: Record) -> dict[str, Any]:
     """As the file has it; what rows that run no system lack is left out."""
     row = dataclasses.asdict(record) | {"runs": [digest(one) for one in record.runs]}
-    return {name: value for name, value in row.items() if value or name not in _OF_SYSTEMS}
+    return {name: value for name, value in row.items() if value or name not in _LEFT_OUT}
 
 
 @contextlib.contextmanager

@@ -6,10 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from benchmarks import machine
 from benchmarks.records import Record
 
 if TYPE_CHECKING:
     from benchmarks.harness import Row
+
+ELSEWHERE = "none on this kind of machine"
 
 
 # Stages that rows may have been recorded without: what a system reaches by itself does not depend on its combination
@@ -18,7 +21,7 @@ _BESIDE = ("hybrid", "pieces")
 
 
 def state(row: Row, recorded: Mapping[str, Record], *, corpora: bool = False) -> str:
-    """ "" where the row is recorded as it would be measured now; else "missing", "stale" or "older", and why.
+    """ "" where the row is recorded as it would be measured now; else "missing", "stale", "older" or `ELSEWHERE`; why.
 
     Args:
       row: of a benchmark.
@@ -28,6 +31,8 @@ def state(row: Row, recorded: Mapping[str, Record], *, corpora: bool = False) ->
     record = recorded.get(row.name)
     if record is None:
         return "missing"
+    if row.speed and record.machine != machine.kind():
+        return f"{ELSEWHERE}: {machine.kind()}; measured on {record.machine or 'a machine of an unknown kind'}"
     corpus = row.fingerprint() if corpora else record.corpus
     if record.key == row.key(corpus):
         older = _older(record.versions, row.versions())

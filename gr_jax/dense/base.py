@@ -90,8 +90,9 @@ def check_vectors(vectors: Any, width: int | None = None, *, block: int = 1 << 1
         )
     vectors = np.ascontiguousarray(vectors, dtype=np.float32) if not _is_plain(vectors) else vectors
     for start in range(0, len(vectors), block):
-        finite = np.isfinite(vectors[start : start + block]).all(axis=1)
+        finite = np.isfinite(vectors[start : start + block])
         if not finite.all():
+            finite = finite.all(axis=1)
             raise InputError(
                 "a vector has a value that is not finite",
                 "Find out how its text was encoded.",
@@ -196,18 +197,19 @@ def check_chosen(
 
 def _check_numbers(clusters: Int[np.ndarray, "n m"], count: int, whose: str) -> None:
     """InputError where a row names a cluster that is not among the first `count`, or one twice; it says which."""
-    wrong = (clusters < -1) | (clusters >= count)
-    if wrong.any():
-        row, place = np.argwhere(wrong)[0]
+    if not clusters.size:
+        return
+    ordered = np.sort(clusters, axis=1)
+    if ordered[:, 0].min() < -1 or ordered[:, -1].max() >= count:
+        row, place = np.argwhere((clusters < -1) | (clusters >= count))[0]
         raise InputError(
             "no such cluster",
             f"Give numbers from 0 to {count - 1}, or -1 for none.",
             value=f"{clusters[row, place]} of {whose} {row}",
         )
-    ordered = np.sort(clusters, axis=1)
-    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
-    if twice.any():
-        row, place = np.argwhere(twice)[0]
+    twice = ordered[:, 1:] == ordered[:, :-1]
+    if twice.any() and (twice & (ordered[:, 1:] >= 0)).any():
+        row, place = np.argwhere(twice & (ordered[:, 1:] >= 0))[0]
         raise InputError(
             f"a {whose} has one cluster twice",
             "Name each cluster once, and fill up with -1.",
@@ -222,6 +224,8 @@ def nothing_found(batch: int, k: int) -> Found:
 
 def merge(parts: list[Found], k: int) -> Found:
     """The k best of several answers about different documents; equal scores by lower position."""
+    if len(parts) == 1 and parts[0][0].shape[1] == k:
+        return parts[0]
     positions = np.concatenate([positions for positions, _ in parts], axis=1)
     scores = np.concatenate([scores for _, scores in parts], axis=1)
     if len(parts) > 1:

@@ -2,8 +2,7 @@
 
 The (query, cluster) pairs of a batch are grouped by cluster, so that a tile is read from memory once, however many
 queries have chosen it: nothing is left that a product with all documents could save. Then every query picks its best
-from its own scores. A score is the same number whatever else is in the batch: one routine makes all of them, for two
-queries and four rows at a time.
+from its own scores. A score is the same number whatever else is in the batch: one routine makes all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from gr_jax.dense.base import Found, nothing_found
 from gr_jax.dense.tiles import Tiles, candidates
 
 _MOST_SCORES = 1 << 24  # scores that are held at once: more queries together read a tile less often
+_ALONE = 1 << 18  # scores of one query that are held in fresh memory
 
 
 def search(
@@ -47,6 +47,8 @@ def search(
       Positions and scores, as `VectorSearch.search`.
     """
     queries, clusters, bonus, allowed = (np.ascontiguousarray(x) for x in (queries, clusters, bonus, allowed))
+    if len(queries) == 1 and clusters.shape[1] * tiles.largest <= _ALONE:
+        return _search_one(tiles, queries, clusters, bonus, k, live, allowed, tanh, overfetch)
     found = nothing_found(len(queries), k)
     sizes = np.diff(tiles.offsets)
     lengths = np.where(clusters >= 0, sizes[clusters], 0).sum(axis=1)
@@ -80,15 +82,26 @@ def _search(tiles, queries, clusters, bonus, k, live, allowed, lengths, tanh, ov
             scores, starts, clusters, bonus, tiles.offsets, tiles.documents, live, allowed, k, most, tanh, False
         )
     codes = tiles.codes
-    scaled = queries * codes.dimension_scales
-    scales = np.maximum(np.abs(scaled).max(axis=1), np.float32(1e-30)) / np.float32(127)
-    rounded = np.rint(scaled / scales[:, None]).astype(np.int8)
+    rounded, scales = loops.rounded(queries, codes.dimension_scales)
     loops.score_codes(codes.codes, codes.row_scales, rounded, scales, tiles.offsets, groups, pairs, places, scores)
     most = candidates(most, overfetch)
     entries, _ = loops.select(
         scores, starts, clusters, bonus, tiles.offsets, tiles.documents, live, allowed, most, most, tanh, True
     )
     return loops.rescore(tiles.rows, queries, tiles.offsets, clusters, bonus, tiles.documents, entries, k, unique, tanh)
+
+
+def _search_one(tiles, queries, clusters, bonus, k, live, allowed, tanh, overfetch) -> Found:
+    """What `_search` finds for one query, by one call on one thread: to spread so little costs more than to do it."""
+    from gr_jax.dense import loops
+
+    most, unique = k * tiles.multiplicity, tiles.multiplicity == 1
+    asked = (queries, tiles.offsets, tiles.documents, clusters, bonus, live, allowed, k)
+    if tiles.codes is None:
+        return loops.search_one(tiles.rows, *asked, most, tanh)
+    codes = tiles.codes
+    coded = (codes.codes, codes.row_scales, codes.dimension_scales, tiles.rows)
+    return loops.search_codes_one(*coded, *asked, candidates(most, overfetch), unique, tanh)
 
 
 _lock = threading.Lock()

@@ -1,50 +1,37 @@
-"""The loops of `kernels`, compiled by numba when this module is first imported: seconds the first time, then read from
-numba's cache (beside this file, in the user's cache folder, or in NUMBA_CACHE_DIR), where there is a folder for one.
-
-Each loop takes one kind of arguments and no others: they may be read-only, as mapped files are, and several processes
-that fill the cache at once write the same.
-"""
+"""The loops of `kernels`, compiled by numba; see `compiled`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from gr_jax.dense.base import optional
+from gr_jax.dense.compiled import (
+    BOOL,
+    BOOL_2,
+    FLAG,
+    FLOAT32,
+    FLOAT32_2,
+    INT8_2,
+    INT32,
+    INT32_2,
+    INT64,
+    NUMBER,
+    bits_of,
+    key_of,
+    loop,
+    numba,
+    smallest,
+    sort,
+)
 
-numba = optional("numba", "Clustered search by compiled loops")
 prange = numba.prange
 
+_SCORES = numba.float32[::1]
 _CHUNK = 32  # scores whose largest is compared first
 
 
-def _read(kind: Any, dimensions: int = 1) -> Any:
-    """Arrays that are read: such a signature takes writable ones too."""
-    return numba.types.Array(kind, dimensions, "C", readonly=True)
-
-
-_INT32, _INT32_2, _INT64 = _read(numba.int32), _read(numba.int32, 2), _read(numba.int64)
-_INT8_2, _FLOAT32, _FLOAT32_2 = _read(numba.int8, 2), _read(numba.float32), _read(numba.float32, 2)
-_BOOL, _BOOL_2 = _read(numba.boolean), _read(numba.boolean, 2)
-_SCORES, _NUMBER, _FLAG = numba.float32[::1], numba.int64, numba.boolean
-
-
-def _loop(*arguments: Any, parallel: bool = False) -> Callable[[Callable], Callable]:
-    """Compiles for these types of arguments, or reads what was compiled."""
-
-    def compile_(function: Callable) -> Callable:
-        try:
-            return numba.njit(arguments, cache=True, nogil=True, parallel=parallel)(function)
-        except Exception:  # no folder may be written, the disk is full, what was kept is damaged: it does without
-            return numba.njit(arguments, nogil=True, parallel=parallel)(function)
-
-    return compile_
-
-
-@_loop(_INT32_2, _INT64, _INT64)
+@loop(INT32_2, INT64, INT64)
 def group(clusters, offsets, starts):
     """Sorts the (query, choice) pairs by cluster. Returns where each cluster's pairs start, the pairs' queries, and
     where each pair's scores stand."""
@@ -72,78 +59,73 @@ def group(clusters, offsets, starts):
 
 
 @numba.njit(fastmath=True, nogil=True)
-def products(p, q, v, w, x, y):
-    """Of two queries with four rows: the sums stay in registers, every number is loaded once."""
-    pv = pw = px = py = qv = qw = qx = qy = np.float32(0)
-    for i in range(p.shape[0]):
-        a, b, s, t, u, z = p[i], q[i], v[i], w[i], x[i], y[i]
-        pv += a * s
-        pw += a * t
-        px += a * u
-        py += a * z
-        qv += b * s
-        qw += b * t
-        qx += b * u
-        qy += b * z
-    return pv, pw, px, py, qv, qw, qx, qy
+def product(rows, r, queries, b):
+    """Of one query with one row: memory gives rows that are read one behind the other nearly twice as fast as four at a
+    time, and a score is the same number whatever else is in the batch."""
+    found = np.float32(0)
+    for i in range(rows.shape[1]):
+        found += queries[b, i] * rows[r, i]
+    return found
 
 
 @numba.njit(nogil=True)
-def code_products(p, v, w, x, y):
-    """Of one query with four rows of codes: of two queries at once, what widens the numbers costs more."""
-    pv = pw = px = py = np.int32(0)
-    for i in range(p.shape[0]):
-        a, s, t, u, z = np.int32(p[i]), np.int32(v[i]), np.int32(w[i]), np.int32(x[i]), np.int32(y[i])
-        pv += np.int32(a * s)
-        pw += np.int32(a * t)
-        px += np.int32(a * u)
-        py += np.int32(a * z)
-    return pv, pw, px, py
+def code_product(codes, r, queries, b):
+    """In 16 bits, then 32: what processors multiply and add at once."""
+    found = np.int32(0)
+    for i in range(codes.shape[1]):
+        found = np.int32(found + np.int32(np.int16(queries[b, i]) * np.int16(codes[r, i])))
+    return found
 
 
-@_loop(_FLOAT32_2, _FLOAT32_2, _INT64, _INT64, _INT64, _INT64, _SCORES, parallel=True)
+@loop(FLOAT32_2, FLOAT32)
+def rounded(queries, dimension_scales):
+    """Queries as int8, and their scales."""
+    codes = np.empty(queries.shape, np.int8)
+    scales = np.empty(len(queries), np.float32)
+    for b in range(len(queries)):
+        most = np.float32(1e-30)
+        for i in range(len(dimension_scales)):
+            most = max(most, abs(queries[b, i] * dimension_scales[i]))
+        scales[b] = most / np.float32(127)
+        for i in range(len(dimension_scales)):
+            codes[b, i] = np.int8(np.rint(queries[b, i] * dimension_scales[i] / scales[b]))
+    return codes, scales
+
+
+# The loops over rows are functions of their own: inside of larger ones they are compiled into code half as fast.
+
+
+@numba.njit(nogil=True)
+def score_rows(rows, first, last, queries, pairs, places, scores):
+    for r in range(first, last):
+        for m in range(len(pairs)):
+            scores[places[m] + r - first] = product(rows, r, queries, pairs[m])
+
+
+@numba.njit(nogil=True)
+def score_codes_of_rows(codes, row_scales, first, last, queries, scales, pairs, places, scores):
+    for r in range(first, last):
+        for m in range(len(pairs)):
+            found = np.float32(code_product(codes, r, queries, pairs[m]))
+            scores[places[m] + r - first] = found * scales[pairs[m]] * row_scales[r]
+
+
+@loop(FLOAT32_2, FLOAT32_2, INT64, INT64, INT64, INT64, _SCORES, parallel=True)
 def score(rows, queries, offsets, groups, pairs, places, scores):
     for c in prange(len(offsets) - 1):
-        first, last = offsets[c], offsets[c + 1]
-        for r in range(first, last if groups[c + 1] > groups[c] else first, 4):
-            e, f, g = min(r + 1, last - 1), min(r + 2, last - 1), min(r + 3, last - 1)
-            for m in range(groups[c], groups[c + 1], 2):
-                n = min(m + 1, groups[c + 1] - 1)
-                found = products(queries[pairs[m]], queries[pairs[n]], rows[r], rows[e], rows[f], rows[g])
-                # What stands twice at an end is written twice: the same number.
-                at = places[m] - first
-                scores[at + r], scores[at + e], scores[at + f], scores[at + g] = found[:4]
-                at = places[n] - first
-                scores[at + r], scores[at + e], scores[at + f], scores[at + g] = found[4:]
+        of = slice(groups[c], groups[c + 1])
+        if groups[c + 1] > groups[c]:
+            score_rows(rows, offsets[c], offsets[c + 1], queries, pairs[of], places[of], scores)
 
 
-@_loop(_INT8_2, _FLOAT32, _INT8_2, _FLOAT32, _INT64, _INT64, _INT64, _INT64, _SCORES, parallel=True)
+@loop(INT8_2, FLOAT32, INT8_2, FLOAT32, INT64, INT64, INT64, INT64, _SCORES, parallel=True)
 def score_codes(codes, row_scales, queries, scales, offsets, groups, pairs, places, scores):
     for c in prange(len(offsets) - 1):
-        first, last = offsets[c], offsets[c + 1]
-        for r in range(first, last if groups[c + 1] > groups[c] else first, 4):
-            e, f, g = min(r + 1, last - 1), min(r + 2, last - 1), min(r + 3, last - 1)
-            for m in range(groups[c], groups[c + 1]):
-                found = code_products(queries[pairs[m]], codes[r], codes[e], codes[f], codes[g])
-                at, by = places[m] - first, scales[pairs[m]]
-                scores[at + r] = np.float32(found[0]) * by * row_scales[r]
-                scores[at + e] = np.float32(found[1]) * by * row_scales[e]
-                scores[at + f] = np.float32(found[2]) * by * row_scales[f]
-                scores[at + g] = np.float32(found[3]) * by * row_scales[g]
-
-
-@numba.njit(inline="always", nogil=True)
-def key_of(bits, place):
-    """One number by which a higher score, then a lower place, comes first. bits: of the float32 score."""
-    bits = np.uint64(bits)
-    rising = bits ^ np.uint64(0xFFFFFFFF) if bits >> np.uint64(31) else bits | np.uint64(0x80000000)
-    return ((rising ^ np.uint64(0xFFFFFFFF)) << np.uint64(32)) | np.uint64(place)
-
-
-@numba.njit(inline="always", nogil=True)
-def bits_of(key):
-    rising = (key >> np.uint64(32)) ^ np.uint64(0xFFFFFFFF)
-    return np.uint32(rising & np.uint64(0x7FFFFFFF) if rising >> np.uint64(31) else rising ^ np.uint64(0xFFFFFFFF))
+        of = slice(groups[c], groups[c + 1])
+        if groups[c + 1] > groups[c]:
+            score_codes_of_rows(
+                codes, row_scales, offsets[c], offsets[c + 1], queries, scales, pairs[of], places[of], scores
+            )
 
 
 @numba.njit(fastmath=True, nogil=True)
@@ -220,7 +202,7 @@ def select_one(scores, at, clusters, bonus, offsets, documents, live, allowed, k
                 keys[count] = key
                 count += 1
                 if count == len(keys):
-                    keys[:] = np.partition(keys, most - 1)
+                    smallest(keys, count, most)
                     count = most
                     limit = keys[most - 1]
                     bits[0] = bits_of(limit)
@@ -229,14 +211,16 @@ def select_one(scores, at, clusters, bonus, offsets, documents, live, allowed, k
         at += size
     if by_entry:  # candidates, whose order does not matter
         if count > most:
-            keys[:count] = np.partition(keys[:count], most - 1)
+            smallest(keys, count, most)
     else:
-        keys[:count].sort()
+        if count > most:
+            smallest(keys, count, most)
+        sort(keys, min(count, most))
     write_best(keys, min(count, most), k, most == k, out[0], out[1])
 
 
-@_loop(
-    _FLOAT32, _INT64, _INT32_2, _FLOAT32_2, _INT64, _INT32, _BOOL, _BOOL_2, _NUMBER, _NUMBER, _FLAG, _FLAG,
+@loop(
+    FLOAT32, INT64, INT32_2, FLOAT32_2, INT64, INT32, BOOL, BOOL_2, NUMBER, NUMBER, FLAG, FLAG,
     parallel=True,
 )  # fmt: skip
 def select(scores, starts, clusters, bonus, offsets, documents, live, allowed, k, most, tanh, by_entry):
@@ -265,34 +249,96 @@ def select(scores, starts, clusters, bonus, offsets, documents, live, allowed, k
 
 
 @numba.njit(nogil=True)
-def rescore_one(rows, query, offsets, clusters, bonus, documents, entries, k, unique, tanh, out):
+def rescore_one(rows, queries, b, offsets, clusters, bonus, documents, entries, k, unique, tanh, out):
     count = 0
     while count < len(entries) and entries[count] >= 0:
         count += 1
     keys = np.empty(count, np.uint64)
     value = np.empty(1, np.float32)
     bits = value.view(np.uint32)
-    for i in range(0, count, 4):
-        e, f, g = min(i + 1, count - 1), min(i + 2, count - 1), min(i + 3, count - 1)
-        found = products(query, query, rows[entries[i]], rows[entries[e]], rows[entries[f]], rows[entries[g]])
-        for j in range(min(4, count - i)):
-            entry, extra = entries[i + j], np.float32(0)
-            for m in range(len(bonus)):
-                c = clusters[m]
-                if c >= 0 and offsets[c] <= entry < offsets[c + 1]:
-                    extra = bonus[m]
-            value[0] = (np.float32(math.tanh(found[j])) if tanh else found[j]) + extra + np.float32(0)
-            keys[i + j] = key_of(bits[0], documents[entry])
-    keys.sort()
+    for i in range(count):
+        entry, extra = entries[i], np.float32(0)
+        for m in range(len(bonus)):
+            c = clusters[m]
+            if c >= 0 and offsets[c] <= entry < offsets[c + 1]:
+                extra = bonus[m]
+        found = product(rows, entry, queries, b)
+        value[0] = (np.float32(math.tanh(found)) if tanh else found) + extra + np.float32(0)
+        keys[i] = key_of(bits[0], documents[entry])
+    sort(keys, count)
     write_best(keys, count, k, unique, out[0], out[1])
 
 
-@_loop(_FLOAT32_2, _FLOAT32_2, _INT64, _INT32_2, _FLOAT32_2, _INT32, _INT32_2, _NUMBER, _FLAG, _FLAG, parallel=True)
+@loop(FLOAT32_2, FLOAT32_2, INT64, INT32_2, FLOAT32_2, INT32, INT32_2, NUMBER, FLAG, FLAG, parallel=True)
 def rescore(rows, queries, offsets, clusters, bonus, documents, entries, k, unique, tanh):
     batch = len(entries)
     positions = np.full((batch, k), np.int32(-1), np.int32)
     best = np.full((batch, k), np.float32(-np.inf), np.float32)
     for b in prange(batch):
         out = (positions[b], best[b])
-        rescore_one(rows, queries[b], offsets, clusters[b], bonus[b], documents, entries[b], k, unique, tanh, out)
+        rescore_one(rows, queries, b, offsets, clusters[b], bonus[b], documents, entries[b], k, unique, tanh, out)
+    return positions, best
+
+
+@numba.njit(nogil=True)
+def entries_of(offsets, clusters):
+    """How many there are in the clusters together."""
+    count = 0
+    for c in clusters:
+        if c >= 0:
+            count += offsets[c + 1] - offsets[c]
+    return count
+
+
+@numba.njit(nogil=True)
+def score_alone(rows, queries, offsets, clusters, scores):
+    at = 0
+    for c in clusters:
+        if c >= 0:
+            for r in range(offsets[c], offsets[c + 1]):
+                scores[at] = product(rows, r, queries, 0)
+                at += 1
+
+
+@numba.njit(nogil=True)
+def score_codes_alone(codes, row_scales, queries, scale, offsets, clusters, scores):
+    at = 0
+    for c in clusters:
+        if c >= 0:
+            for r in range(offsets[c], offsets[c + 1]):
+                scores[at] = np.float32(code_product(codes, r, queries, 0)) * scale * row_scales[r]
+                at += 1
+
+
+@loop(FLOAT32_2, FLOAT32_2, INT64, INT32, INT32_2, FLOAT32_2, BOOL, BOOL_2, NUMBER, NUMBER, FLAG)
+def search_one(rows, queries, offsets, documents, clusters, bonus, live, allowed, k, most, tanh):
+    """`score` and `select` for one query, on one thread."""
+    scores = np.empty(entries_of(offsets, clusters[0]), np.float32)
+    score_alone(rows, queries, offsets, clusters[0], scores)
+    positions = np.full((1, k), np.int32(-1), np.int32)
+    best = np.full((1, k), np.float32(-np.inf), np.float32)
+    out = (positions[0], best[0])
+    select_one(scores, 0, clusters[0], bonus[0], offsets, documents, live, allowed[0], k, most, tanh, False, out)
+    return positions, best
+
+
+@loop(
+    INT8_2, FLOAT32, FLOAT32, FLOAT32_2, FLOAT32_2, INT64, INT32, INT32_2, FLOAT32_2, BOOL, BOOL_2,
+    NUMBER, NUMBER, FLAG, FLAG,
+)  # fmt: skip
+def search_codes_one(
+    codes, row_scales, dimension_scales, rows, queries, offsets, documents, clusters, bonus, live, allowed,
+    k, most, unique, tanh,
+):  # fmt: skip
+    """`rounded`, `score_codes`, `select` and `rescore` for one query, on one thread."""
+    query, scales = rounded(queries, dimension_scales)
+    scores = np.empty(entries_of(offsets, clusters[0]), np.float32)
+    score_codes_alone(codes, row_scales, query, scales[0], offsets, clusters[0], scores)
+    entries = np.full(most, np.int32(-1), np.int32)
+    out = (entries, np.empty(most, np.float32))
+    select_one(scores, 0, clusters[0], bonus[0], offsets, documents, live, allowed[0], most, most, tanh, True, out)
+    positions = np.full((1, k), np.int32(-1), np.int32)
+    best = np.full((1, k), np.float32(-np.inf), np.float32)
+    out = (positions[0], best[0])
+    rescore_one(rows, queries, 0, offsets, clusters[0], bonus[0], documents, entries, k, unique, tanh, out)
     return positions, best

@@ -66,6 +66,11 @@ class Tiles:
         return np.repeat(np.arange(self.num_clusters, dtype=np.int32), np.diff(self.offsets))
 
     @functools.cached_property
+    def largest(self) -> int:
+        """Entries of the largest cluster."""
+        return int(np.diff(self.offsets).max(initial=0))
+
+    @functools.cached_property
     def sums(self) -> Float[np.ndarray, "clusters d"]:
         """The sum of each cluster's vectors."""
         sizes = np.diff(self.offsets)

@@ -6,10 +6,11 @@ import dataclasses
 import functools
 import os
 import pathlib
-import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from gr_jax.evaluation.processor import processor
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -76,8 +77,8 @@ def commit(ignore: Sequence[str] = ()) -> str:
 
 @functools.cache
 def hardware_line() -> str:
-    """CPU model, cores this process may use, memory, accelerators: one line."""
-    parts = [_cpu_model(), f"{_cores()} cores", f"{_memory() / 2**30:.0f} GiB memory", _accelerators()]
+    """CPU with its generation and width of vectors, cores this process may use, memory, accelerators: one line."""
+    parts = [str(processor()), f"{cores()} cores", f"{_memory() / 2**30:.0f} GiB memory", accelerators()]
     return ", ".join(parts)
 
 
@@ -118,17 +119,8 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _cpu_model() -> str:
-    try:
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return " ".join(line.partition(":")[2].split())
-    except OSError:
-        pass
-    return platform.processor() or platform.machine() or "unknown CPU"
-
-
-def _cores() -> int:
+def cores() -> int:
+    """That this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
@@ -142,7 +134,8 @@ def _memory() -> int:
         return 0
 
 
-def _accelerators() -> str:
+def accelerators() -> str:
+    """That JAX sees: how many, and their kind."""
     import jax
 
     devices = [device for device in jax.devices() if device.platform != "cpu"]

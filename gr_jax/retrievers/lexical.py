@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ from gr_jax.corpus.documents import Corpus
 from gr_jax.dense.base import check_positions
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
-from gr_jax.retrievers.base import Evidence, Ranking, best, check_question, checked_allowed
-from gr_jax.text.transforms import get_transform
+from gr_jax.retrievers.analyzers import import_package, make_analyzer
+from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
+from gr_jax.retrievers.postings import Postings
 
-ANALYZERS = ("english", "character_bigrams")
 KIND = "bm25"
 # By term: weights and documents of its postings, which begin at its offset. By document: the terms that were read, from
 # its start on, and whether it was not removed.
@@ -35,8 +35,8 @@ _ARRAYS = {
     "living": "bool",
 }  # fmt: skip
 
-_WORD = re.compile(r"(?u)\b\w\w+\b")
 _IDENTIFIER = re.compile(r"(?u)\w+")
+_REMEMBERED = 1 << 16  # words of queries whose terms are known
 
 
 class BM25:
@@ -77,7 +77,7 @@ class BM25:
         if not 0 <= b <= 1:
             raise InputError("BM25's b lies between 0 and 1", "Use b=0.4.", value=b)
         self.settings: dict[str, Any] = {"k1": float(k1), "b": float(b), "analyzer": analyzer, "transform": transform}
-        self._analyze = _analyzer(analyzer, transform)
+        self._analyzer = make_analyzer(analyzer, transform)
         self._corpus: Corpus | None = corpus
         self.corpus_fingerprint = corpus.fingerprint
         self._terms: dict[str, int] = {}
@@ -91,6 +91,29 @@ class BM25:
     def num_documents(self) -> int:
         """Positions, those of removed documents included."""
         return len(self._living)
+
+    @property
+    def postings(self) -> Postings:
+        """What is searched."""
+        return Postings(self._weights, self._documents, self._offsets, self.num_documents)
+
+    def asked(self, queries: Sequence[str]) -> list[list[int]]:
+        """The numbers of each query's terms, of those that some document has."""
+        return [
+            [number for word in self._analyzer.words(query) if (number := self._number_of(word)) >= 0]
+            for query in queries
+        ]
+
+    def _number_of(self, word: str) -> int:
+        """The number of a word's term; −1 where no document has it."""
+        number = self._numbers.get(word)
+        if number is None:
+            terms = self._analyzer.terms([word])
+            number = self._terms.get(terms[0], -1) if terms else -1
+            if len(self._numbers) >= _REMEMBERED:
+                self._numbers.clear()
+            self._numbers[word] = number
+        return number
 
     def retrieve(
         self,
@@ -107,24 +130,18 @@ class BM25:
         """
         k = check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
-        doc_index = np.full((len(queries), k), -1, np.int32)
-        score = np.full((len(queries), k), -np.inf, np.float32)
-        evidence = []
-        names: list[str] | None = None
-        for row, query in enumerate(queries):
-            terms = [self._terms[term] for term in self._analyze(query) if term in self._terms]
-            scores = self._score(terms)
-            eligible = scores > 0
-            if mask is not None:
-                eligible &= mask[row]
-            found = best(scores, k, eligible)
-            doc_index[row, : len(found)] = found
-            score[row, : len(found)] = scores[found]
-            if explain:
-                if names is None:
-                    names = list(self._terms)
-                evidence.append(tuple(self._explain(terms, int(document), names) for document in found))
-        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+        asked = self.asked(queries)
+        if mask is not None and np.ndim(allowed) == 1:
+            mask = mask[:1]  # stands for all
+        doc_index, score = self.postings.search(asked, k, mask)
+        if not explain:
+            return Ranking(doc_index, score)
+        names = list(self._terms)
+        evidence = [
+            tuple(self._explain(terms, int(document), names) for document in row[row >= 0])
+            for terms, row in zip(asked, doc_index, strict=True)
+        ]
+        return Ranking(doc_index, score, tuple(evidence))
 
     def update(
         self, add: Corpus | None = None, remove: Sequence[int] = (), expansions: PseudoQueries | None = None
@@ -206,7 +223,8 @@ class BM25:
             terms = json.loads((path / "terms.json").read_text(encoding="utf-8"))
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise InputError(f"not a readable BM25 index: {error}", "Index the corpus again.", file=path) from error
-        index._analyze = _analyzer(index.settings["analyzer"], index.settings["transform"])
+        index._analyzer = make_analyzer(index.settings["analyzer"], index.settings["transform"])
+        index._numbers = {}
         index._corpus = corpus
         index.corpus_fingerprint = manifest.corpus
         index._check_corpus(None if corpus is None else corpus.fingerprint, path)
@@ -215,12 +233,16 @@ class BM25:
             array = storage.load_array(path / f"{name}.npy", mmap=mmap and name in _LARGE, dtype=dtype, ndim=1)
             setattr(index, f"_{name}", array)
         index._living = np.array(index._living)  # updates write into it
-        if len(index._offsets) != len(terms) + 1:
-            raise InputError(f"{len(terms)} terms, and postings of others", "Index the corpus again.", file=path)
-        found = index._documents[:0] if mmap else index._documents
-        if len(found) and not 0 <= found.min() <= found.max() < index.num_documents:
-            raise InputError("it names documents that it has not", "Index the corpus again.", file=path)
+        index._check_postings(path)
         return index
+
+    def _check_postings(self, path: pathlib.Path) -> None:
+        """The compiled loop looks nothing up twice: what it would read beyond an array's end is refused here."""
+        offsets, documents, weights = self._offsets, self._documents, self._weights
+        fits = len(offsets) == len(self._terms) + 1 and offsets[0] == 0 and bool((np.diff(offsets) >= 0).all())
+        fits = fits and offsets[-1] == len(documents) == len(weights)
+        if not fits or (len(documents) and not 0 <= documents.min() <= documents.max() < self.num_documents):
+            raise InputError("the postings do not fit the terms and documents", "Index the corpus again.", file=path)
 
     def _check_corpus(self, fingerprint: str | None, path: str | os.PathLike) -> None:
         if self.corpus_fingerprint and fingerprint not in (None, self.corpus_fingerprint):
@@ -243,6 +265,9 @@ class BM25:
     def _number(self, text: str) -> list[int]:
         return [self._terms.setdefault(term, len(self._terms)) for term in self._analyze(text)]
 
+    def _analyze(self, text: str) -> list[str]:
+        return self._analyzer.terms(self._analyzer.words(text))
+
     def _expand(self, rows: list[list[int]], expansions: PseudoQueries | None) -> None:
         """Adds the terms of queries to their documents."""
         if expansions is None:
@@ -252,21 +277,13 @@ class BM25:
 
     def _weigh(self, rows: list[list[int]]) -> None:
         """Keeps what was read, and has every term weighed in every living document."""
+        self._numbers: dict[str, int] = {}  # of queries' words
         self._starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         self._tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(self._starts[-1]))
         living = np.flatnonzero(self._living)
         weigh = {name: self.settings[name] for name in ("k1", "b")}
         self._weights, places, self._offsets = _weigh((rows[position] for position in living), self._terms, **weigh)
         self._documents = living[places].astype(np.int32)
-
-    def _score(self, terms: Sequence[int]) -> np.ndarray:
-        """float32[documents]: the summed weights of the terms; a term counts as often as the query says it."""
-        postings = [slice(self._offsets[term], self._offsets[term + 1]) for term in terms]
-        if not postings:
-            return np.zeros(self.num_documents, np.float32)
-        documents = np.concatenate([self._documents[posting] for posting in postings])
-        weights = np.concatenate([self._weights[posting] for posting in postings])
-        return np.bincount(documents, weights, minlength=self.num_documents).astype(np.float32)
 
     def _explain(self, terms: Sequence[int], document: int, names: Sequence[str]) -> tuple[Evidence, ...]:
         """The query's terms in one document, the weightiest first."""
@@ -300,7 +317,7 @@ def _weigh(
     rows: Iterable[list[int]], terms: dict[str, int], k1: float, b: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """BM25's weight of every term in every row, by term: weights float32, rows int32, offsets int64."""
-    bm25s = _import("bm25s")
+    bm25s = import_package("bm25s")
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     rows = list(rows)
     if not any(rows):
@@ -313,35 +330,3 @@ def _weigh(
         np.asarray(scores["indices"], np.int32),
         np.asarray(scores["indptr"], np.int64),
     )
-
-
-def _analyzer(name: str, transform: str) -> Callable[[str], list[str]]:
-    """The function from a text to its terms."""
-    if name not in ANALYZERS:
-        raise InputError("no such analyzer", f"Choose among {', '.join(ANALYZERS)}.", value=name)
-    prepare = get_transform(transform)
-    if name == "character_bigrams":
-        return lambda text: _character_bigrams(prepare(text))
-    from_bm25s = _import("bm25s.stopwords")
-    stop_words = frozenset(from_bm25s.STOPWORDS_EN)
-    stemmer = _import("Stemmer").Stemmer("english")
-
-    def analyze(text: str) -> list[str]:
-        return stemmer.stemWords([word for word in _WORD.findall(prepare(text).lower()) if word not in stop_words])
-
-    return analyze
-
-
-def _character_bigrams(text: str) -> list[str]:
-    words = _IDENTIFIER.findall(text.lower())
-    return [word[start : start + 2] for word in words for start in range(max(len(word) - 1, 1))]
-
-
-def _import(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = {"Stemmer": "PyStemmer"}.get(name, name.partition(".")[0])
-        raise InputError(f"BM25 needs the package {package}", "pip install 'gr_jax[eval]'") from error

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from benchmarks import harness, records
+from benchmarks import harness, machine, records
 from benchmarks.harness import Row, ShareOf
 from gr_jax.errors import InputError
 
@@ -312,6 +312,36 @@ def test_pictures_are_drawn_of_what_was_measured_never_to_judge_it(bench):
     for flags in (["--check"], []):
         harness.main("toy", bench.rows(), flags, results=bench.folder, draw=lambda: drawn.append(len(bench.recorded)))
     assert drawn == [2]
+
+
+def test_rows_of_speed_are_kept_for_each_kind_of_machine(bench, monkeypatch, capsys):
+    times = {"Zen 3, AVX2, 2 cores": 4.0, "Zen 4, AVX-512, 2 cores": 2.5}
+    here = [*times][0]
+    monkeypatch.setattr(machine, "kind", lambda: here)
+
+    def rows(ceiling):
+        speed = Row("speed", {}, lambda: {"ms": times[here]}, at_most={"ms": ceiling}, speed=True)
+        return [*bench.rows()[:1], speed]
+
+    def run(*arguments, ceiling=3.0):
+        return harness.main("toy", rows(ceiling), arguments, results=bench.folder)
+
+    assert run() == 0 and run("--check") == 1  # too slow on the first
+    assert "speed: ms 4 is over" in capsys.readouterr().err
+    here = [*times][1]
+    assert run("--check") == 0  # nothing is judged by another machine
+    out = capsys.readouterr().out
+    assert "1 rows of speed are not judged: there are none of this kind of machine (Zen 4, AVX-512, 2 cores)" in out
+    assert "speed, on Zen 3, AVX2, 2 cores: ms 4" in out
+    assert run() == 0 and bench.measured == ["bm25"] and run("--check") == 0  # what is no speed is not measured again
+    assert bench.recorded["speed"]["machine"] == here and "machine" not in bench.recorded["bm25"]
+    assert "GFLOP/s" in bench.recorded["speed"]["hardware"]
+    file = bench.folder / "toy.json"
+    assert {kind: records.read(file, kind)["speed"].values["ms"] for kind in records.machines(file)} == times
+    here, times[[*times][0]] = [*times][0], 5.0
+    assert run("--check", ceiling=4.5) == 0 and run("--again") == 0  # what was measured there is judged there again
+    assert {kind: records.read(file, kind)["speed"].values["ms"] for kind in records.machines(file)} == times
+    assert list(json.loads(file.read_text())["machines"]) == ["Zen 4, AVX-512, 2 cores"]
 
 
 def test_rows_with_other_measures_stand_in_a_table_of_their_own(bench, capsys):

@@ -302,19 +302,19 @@ def test_loops_are_compiled_once_on_a_machine():
     pytest.importorskip("numba")
     from gr_jax.dense import loops
 
-    names = ("group", "score", "score_codes", "select", "rescore")
+    names = ("group", "rounded", "score", "score_codes", "select", "rescore", "search_one", "search_codes_one")
     assert all(len(getattr(loops, name).signatures) == 1 for name in names)  # writable and read-only arrays share one
     code = f"from gr_jax.dense import loops; print([bool(getattr(loops, n).stats.cache_hits) for n in {names}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([True] * 5)
+    assert done.stdout.strip() == str([True] * 8)
 
 
 def test_loops_are_compiled_where_no_folder_may_be_written(monkeypatch):
     numba = pytest.importorskip("numba")
-    from gr_jax.dense import loops
+    from gr_jax.dense import compiled
 
     monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
-    double = loops._loop(numba.int64)(lambda x: 2 * x)
+    double = compiled.loop(numba.int64)(lambda x: 2 * x)
     assert double(21) == 42 and not double.stats.cache_hits
 
 

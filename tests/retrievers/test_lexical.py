@@ -87,6 +87,25 @@ def test_the_best_of_the_allowed_by_the_formula(documents, queries, k, k1, b, ra
                     assert places[first] < places[second]
 
 
+def test_scores_are_those_of_bm25s():
+    bm25s = pytest.importorskip("bm25s")
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    vocabulary = [f"w{number}x" for number in range(200)]
+    read = [rng.choice(vocabulary, rng.integers(1, 60), p=np.arange(200, 0, -1) / 20100).tolist() for _ in range(300)]
+    queries = [rng.choice(vocabulary, rng.integers(1, 8)).tolist() for _ in range(50)]
+    peer = bm25s.BM25(k1=0.9, b=0.4, method="lucene", backend="numba")
+    peer.index(read, show_progress=False)
+    index = BM25(corpus_of([("", " ".join(words)) for words in read]))
+    for k in (1, 10, 300):
+        positions, scores = peer.retrieve(queries, k=k, show_progress=False)
+        found = index.retrieve([" ".join(query) for query in queries], k)
+        np.testing.assert_allclose(np.where(found.doc_index >= 0, found.score, 0), scores, atol=1e-5)
+        apart = np.abs(np.diff(scores, axis=1, prepend=np.inf, append=-np.inf)) > 1e-4
+        unique = apart[:, :-1] & apart[:, 1:] & (scores > 0) if k == 300 else np.zeros(scores.shape, bool)
+        np.testing.assert_array_equal(found.doc_index[unique], positions[unique])
+
+
 def test_equal_documents_keep_their_order():
     index = BM25(corpus_of([("", "fox")] * 6 + [("", "fox fox")] + [("", "fox")] * 6))
     assert index.retrieve(["fox"], 5).doc_index[0].tolist() == [6, 0, 1, 2, 3]
@@ -367,3 +386,22 @@ def test_reference_values(shared_data, reference):
     run = retrieve_run(BM25(data.corpus, **reference.settings), data.split_queries(reference.split), data.corpus, k=10)
     found = evaluate(run, data.split(reference.split), "Success@1 Success@10 RR@10")
     assert list(found.values()) == pytest.approx(reference[4:], abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["offsets", "documents", "weights"])
+@pytest.mark.parametrize("change", ["longer", "beyond", "another kind"])
+def test_postings_that_would_be_read_beyond_their_end_are_refused(tmp_path, name, change):
+    index = BM25(corpus_of(ANIMALS))
+    array = getattr(index, f"_{name}")
+    if change == "longer":
+        array = np.append(array, array[-1:])
+    elif change == "another kind":
+        array = array.astype(np.float64)
+    elif name == "weights":
+        array = array[:-1]
+    else:
+        array[len(array) // 2] = 99
+    setattr(index, f"_{name}", array)
+    index.save(tmp_path / "index")
+    with pytest.raises(InputError, match="postings do not fit"):
+        BM25.load(tmp_path / "index")
