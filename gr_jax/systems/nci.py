@@ -44,8 +44,8 @@ class NCI(DocidWriter):
         if (self.identifiers.scheme, self.identifiers.tokens) != ("hierarchical_kmeans", "position"):
             raise InputError(
                 "NCI's docids are paths of a tree, whose tokens are positions among siblings",
-                'Set Identifiers.scheme = "hierarchical_kmeans" and Identifiers.tokens = "position", or take DSIClusters, '
-                "which has a token for each node.",
+                'Set Identifiers.scheme = "hierarchical_kmeans" and Identifiers.tokens = "position". '
+                "DSIClusters has a token for each node.",
                 value=(self.identifiers.scheme, self.identifiers.tokens),
             )
 
