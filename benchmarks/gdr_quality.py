@@ -1,14 +1,15 @@
 """GDR beside NCI, DSI and its own bi-encoder, and its ablations: `python -m benchmarks.gdr_quality`.
 
 Every row reads systems that are run as a user runs them, each in a process of its own, into `runs/gdr/` (and
-`runs/dense/`, for document encoders): once, wherever they appear. All have the same document encoder,
-documents, questions and pseudo-queries; GDR and "DSI on clusters", which writes the cluster and the place in it with a
-token for each, the same clusters. NCI has its own 30-ary tree and position-aware tokens. A training's core-minutes
-hold its document encoder's, not what mined the encoder's negatives. What was chosen (steps, rates, clusters, weights)
-was chosen on dev; the test splits are only read here. Headline rows train for at most the standard budget, 30 minutes
-on 2 cores, with one seed; comparisons for at most the small one, 5 minutes, with three, over which a query's measures
-are averaged; p of the paired t-test over queries. GDR keeps back a twentieth of the questions, by which its parameters
-are chosen; NCI and DSI train on all of them, with R-Drop, which helps there on dev, and GDR without. Negatives among 100 clusters are of one seed.
+`runs/dense/`, for document encoders): once, wherever they appear. All have the same document encoder, documents,
+questions and pseudo-queries; GDR and "DSI on clusters", which writes the cluster and the place in it with a token for
+each, the same clusters. NCI has its own 30-ary tree and position-aware tokens. A training's core-minutes hold its
+document encoder's, not what mined the encoder's negatives. What was chosen (steps, rates, clusters, weights) was chosen
+on dev; the test splits are only read here. Headline rows train for at most the standard budget, 30 minutes on 2 cores,
+with one seed; comparisons for at most the small one, 5 minutes, with three, over which a query's measures are averaged;
+p of the paired t-test over queries. GDR keeps back a twentieth of the questions, by which its parameters are chosen;
+NCI and DSI train on all of them, with R-Drop, which helps there on dev, and GDR without. Negatives among 100 clusters
+are of one seed.
 """
 
 from __future__ import annotations
