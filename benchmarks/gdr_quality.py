@@ -315,6 +315,8 @@ ENCODERS = {"MiniLM untuned": "untuned_documents", "input embeddings": "input_em
 def _small_rows() -> list[harness.Row]:
     gdr = System(small("gdr"), "GDR")
     dsi = System(small("dsi_clusters"), CLUSTERS)
+    nci = System(small("nci", seeds=ONE), "NCI")
+    headless = System(small("nci", ablation="no_decoder_head", seeds=ONE), "NCI")
     dpr = System(tuple(bi_encoder(seed) for seed in SEEDS), "DPR")
     budget = {"at_most": {"core-minutes": SMALL}}
     table = []
@@ -322,6 +324,8 @@ def _small_rows() -> list[harness.Row]:
         name = f"{DATA} {split}, small"
         table += [
             _row(f"{name}, GDR", gdr, split, **budget),
+            _row(f"{name}, NCI", nci, split, **budget),
+            _row(f"{name}, NCI without its decoder head", headless, split, **budget),
             _row(f"{name}, {CLUSTERS}", dsi, split, **budget),
             _row(f"{name}, its bi-encoder", dpr, split, **budget),
             _gap(f"{name}, GDR above {CLUSTERS}", gdr, dsi, split),

@@ -25,6 +25,7 @@ def test_a_recipe_on_a_full_disk(finished, tmp_path, limit):
         assert json.loads((tmp_path / "runs" / "mine" / "results" / "metrics.json").read_text()) == expected
 
 
+@pytest.mark.slow
 def test_a_changed_recipe_on_a_full_disk_leaves_the_old_index(finished, tmp_path):
     runs = shutil.copytree(finished / "runs", tmp_path / "runs")
     before = content(runs / "mine" / "index")

@@ -26,6 +26,7 @@ def _code(notebook) -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
+@pytest.mark.slow
 def test_it_runs(tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     from gr_jax.interop import huggingface

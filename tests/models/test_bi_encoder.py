@@ -226,6 +226,7 @@ def learn(devices, steps):
     return model, batches, start, result.params
 
 
+@pytest.mark.slow
 def test_training_with_frozen_layers():
     model, batches, start, params = learn(1, 30)
     before, after = (flatten_dict(p["query"], sep="/") for p in (start, params))

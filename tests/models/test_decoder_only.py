@@ -60,8 +60,9 @@ def scores_of_rows(model: PromptedDecoder, query: list[int]) -> dict[tuple, floa
     return found
 
 
-@pytest.mark.parametrize("changes", [{}, {"logits_via_embedding": True, "mlp_activations": ("relu",)}])
-@pytest.mark.parametrize("prompt", [PROMPT, ()])
+@pytest.mark.parametrize(
+    ("prompt", "changes"), [(PROMPT, {}), ((), {"logits_via_embedding": True, "mlp_activations": ("relu",)})]
+)
 def test_beams_and_teacher_forcing_equal_whole_rows(prompt, changes):
     model, trie = decoder(prompt=prompt, **changes), Trie.from_docids(DOCIDS)
     found = search(model, trie, TOKENS, LENGTHS, beams=6)

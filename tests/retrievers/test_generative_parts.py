@@ -55,7 +55,10 @@ def same(one, other, k: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("make", [by_titles, lambda: by_token_texts(titles(CORPUS.titles, VOCABULARY))])
+@pytest.mark.parametrize(
+    "make",
+    [by_titles, pytest.param(lambda: by_token_texts(titles(CORPUS.titles, VOCABULARY)), marks=pytest.mark.slow)],
+)
 def test_documents_come_and_go_by_their_titles(make, tmp_path):
     """As a retriever that was made with them, of the same network."""
     made = make()

@@ -29,6 +29,7 @@ def alone(beir, tmp_path_factory):
     return trained(beir, tmp_path_factory.mktemp("meshes") / "alone", (1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mesh", [pytest.param((8, 1), marks=pytest.mark.slow), (4, 2), pytest.param((2, 4), marks=pytest.mark.slow)]
 )

@@ -21,6 +21,7 @@ def train(beir, model_dir, **changes) -> None:
     dsi(training=training(**{**chosen, **changes})).run(beir, model_dir, until="model", say=quiet)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_from_its_checkpoint(beir, tmp_path, monkeypatch):
     train(beir, tmp_path / "whole")
     judged: list[int] = []

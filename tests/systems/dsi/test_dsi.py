@@ -82,6 +82,7 @@ def test_every_artefact_carries_the_corpus_and_its_settings(memorised):
     assert (memorised.model_dir / "config.gin").read_text() == manifest.gin
 
 
+@pytest.mark.slow
 def test_stages_that_do_not_differ_are_shared_by_two_runs(beir, tmp_path):
     first = run(beir, tmp_path / "one")
     assert first.made() == [*TRAINED, "index"]
@@ -94,6 +95,7 @@ def test_stages_that_do_not_differ_are_shared_by_two_runs(beir, tmp_path):
     assert elsewhere.made() == ["corpus", "vectors"] and len(list((tmp_path / "elsewhere").glob("*-*"))) == 2
 
 
+@pytest.mark.slow
 def test_what_was_changed_is_named_and_what_follows_is_made_again(beir, tmp_path):
     source = pathlib.Path(shutil.copytree(beir, tmp_path / "mine"))
     model_dir = tmp_path / "runs" / "mine"
@@ -127,6 +129,7 @@ def test_what_was_changed_is_named_and_what_follows_is_made_again(beir, tmp_path
     assert len(gr_jax.load(model_dir / "index").corpus) == 25
 
 
+@pytest.mark.slow
 def test_damage_to_a_shared_folder_is_noticed(beir, tmp_path):
     """A flipped bit in the vectors would otherwise be used by whatever is made next."""
     run(beir, tmp_path / "mine")
@@ -159,6 +162,7 @@ def test_until(beir, tmp_path):
     assert not (tmp_path / "mine" / "index").exists()
 
 
+@pytest.mark.slow
 def test_an_index_of_an_earlier_model_is_said_to_be_one(beir, tmp_path):
     """`launch.train` with other settings leaves it as it is."""
     run(beir, tmp_path / "mine")

@@ -205,6 +205,7 @@ def test_what_does_not_fit_is_refused():
         GDRBatches(contrastive(document_tokens=False), CLUSTERS)
 
 
+@pytest.mark.slow
 def test_training_in_both_stages():
     """Frozen vectors first, then the documents' encoder with them: the loss of a batch falls in each."""
     bert = BertConfig(vocab_size=40, emb_dim=WIDTH, num_heads=2, num_encoder_layers=1, mlp_dim=16, max_positions=8)

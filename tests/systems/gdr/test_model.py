@@ -186,6 +186,7 @@ def test_stage_two_encodes_the_documents_and_teaches_their_encoder():
     assert "document" not in model.decoder(params).params
 
 
+@pytest.mark.slow
 def test_eight_devices_give_the_loss_and_gradient_of_one():
     """With dropout, R-Drop and documents encoded; the negatives of a query are those of all devices."""
     assert jax.device_count() == 8
