@@ -58,7 +58,7 @@ def test_logits_start_as_products_with_centroids_under_the_prefix():
     queries = np.array([[3, 8, 2]], np.int32)
     encoded = module.apply({"params": params}, queries, method="encode")
     query = np.asarray(module.apply({"params": params}, encoded, queries, method="query_vector"))[0]
-    query /= np.linalg.norm(query)
+    query = query / np.linalg.norm(query)
     wanted = nodes.vectors @ query / np.where(nodes.ends, 0.5, 1.0)
     plain = []
     found = []

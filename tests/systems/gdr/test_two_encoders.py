@@ -34,12 +34,8 @@ def write_tokenizer(folder: pathlib.Path, special: list[str]) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("system", [GDR, DSIClusters])
-=======
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [GDR, NCI])
->>>>>>> main
+@pytest.mark.parametrize("system", [GDR, DSIClusters])
 def test_t5_reads_queries_and_bert_documents(beir, tmp_path, system):
     """As published: two pretrained encoders, a vocabulary for each, the first token's state, NCI's decoder head."""
     random_folders.write_t5(tmp_path / "t5", "t5_1_1")
