@@ -3,9 +3,10 @@
 The indexes are those of the headline runs of `benchmarks.gdr_quality`, on `squad_dev`.
 
 * Memory: parameters, bytes of the index without the documents' texts, and how often the first that is written is right:
-  GDR's cluster, NCI's docid, and the cluster in NCI's docid.
-* Speed: both retrievers in one process, on 2 threads, in turns, over the same questions, each with the fewest beams
-  with which its R@100 on dev is within .005 of what the lesser of both reaches with all of them. "times faster" is the
+  GDR's cluster, the others' docid, and the cluster of that document.
+* Speed: GDR and another in one process, on 2 threads, in turns, over the same questions, each with the fewest beams
+  with which its R@100 on dev is within .005 of what the lesser of both reaches with all of them; the others' recipes
+  have 100 beams, which are among those tried. "times faster" is the
   median of the ratios of neighbouring turns.
 * Updates: a model of the small budget that never saw a tenth of the documents, chosen among those without training
   questions, gets them by index update alone; beside it the model that was trained with them. Questions are those of
@@ -15,6 +16,7 @@ The indexes are those of the headline runs of `benchmarks.gdr_quality`, on `squa
 from __future__ import annotations
 
 import functools
+import itertools
 import pathlib
 import statistics
 import sys
@@ -29,8 +31,9 @@ from benchmarks.recipe_runs import RecipeRun
 from gr_jax.corpus import Dataset, read_beir
 
 DATA = "squad_dev"
+OTHERS = {"nci": "NCI", "dsi_clusters": gdr_quality.CLUSTERS}
 TURNS, QUESTIONS = 9, {1: 32, 32: 256}
-BEAMS = (8, 16, 32, 64, 128)
+BEAMS = (8, 16, 32, 64, 100, 128)
 NEAR = 0.005
 
 
@@ -100,12 +103,12 @@ def _cluster_of(run: RecipeRun) -> np.ndarray:
     return docids.memberships(_written(run, "gdr"))[:, 0]
 
 
-def speed(batch: int) -> Mapping[str, float]:
-    """Both systems in turns."""
+def speed(other: str, batch: int) -> Mapping[str, float]:
+    """GDR and another system in turns."""
     from gr_jax.retrievers import index
 
     harness.two_threads("gdr_efficiency")
-    systems: dict[str, Any] = {name: index.load(_run(name).folder / "index").retriever for name in ("gdr", "nci")}
+    systems: dict[str, Any] = {name: index.load(_run(name).folder / "index").retriever for name in ("gdr", other)}
     found = {name: _recalls(one) for name, one in systems.items()}
     wanted = min(max(recalls.values()) for recalls in found.values()) - NEAR
     values: dict[str, float] = {}
@@ -123,17 +126,17 @@ def speed(batch: int) -> Mapping[str, float]:
 
     for one in systems.values():
         timed(one)  # compiled
-    turns = [(timed(systems["gdr"]), timed(systems["nci"])) for _ in range(TURNS)]
+    turns = [(timed(systems["gdr"]), timed(systems[other])) for _ in range(TURNS)]
     return {
         **values,
         "times faster": statistics.median(theirs / ours for ours, theirs in turns),
         "GDR, queries a second": len(queries) / statistics.median(ours for ours, _ in turns),
-        "NCI, queries a second": len(queries) / statistics.median(theirs for _, theirs in turns),
+        f"{OTHERS[other]}, queries a second": len(queries) / statistics.median(theirs for _, theirs in turns),
     }
 
 
 def _depth(retriever) -> int:
-    """A hundred documents, and no more than NCI has hypotheses: it would keep as many as documents are asked for."""
+    """A hundred documents; of the others no more than they have hypotheses, or they would keep more."""
     from gr_jax.systems.gdr.retriever import GDRRetriever
 
     return 100 if isinstance(retriever, GDRRetriever) else min(100, retriever.beams)
@@ -212,24 +215,23 @@ def _recall(retriever, queries, corpus, qrels) -> float:
 
 def rows() -> list[harness.Row]:
     """The table."""
-    runs = {system: gdr_quality.headline(DATA, system) for system in ("gdr", "nci")}
-    both = list(runs.values())
+    runs = {system: gdr_quality.headline(DATA, system) for system in ("gdr", *OTHERS)}
     corpus = runs["gdr"].fingerprint
     table = [
         harness.Row(
-            name=f"memory of {system.upper()}",
+            name=f"memory of {OTHERS.get(system, 'GDR')}",
             config={"what": "memory"},
             measure=functools.partial(memory, system),
             corpus=corpus,
             seeds=(0,),
-            runs=both,
+            runs=[runs["gdr"], *([] if system == "gdr" else [runs[system]])],
         )
         for system in runs
     ]
-    for batch in QUESTIONS:
+    for other, batch in itertools.product(OTHERS, QUESTIONS):
         table.append(
             harness.Row(
-                name=f"speed at batch {batch}",
+                name=f"speed at batch {batch}, beside {OTHERS[other]}",
                 config={
                     "what": "speed",
                     "batch": batch,
@@ -238,11 +240,11 @@ def rows() -> list[harness.Row]:
                     "turns": TURNS,
                     "questions": QUESTIONS[batch],
                 },
-                measure=functools.partial(speed, batch),
+                measure=functools.partial(speed, other, batch),
                 at_least={"times faster": 1.0},
                 corpus=corpus,
                 seeds=(0,),
-                runs=both,
+                runs=[runs["gdr"], runs[other]],
             )
         )
     table.append(

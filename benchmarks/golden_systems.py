@@ -154,7 +154,7 @@ _OF_GDR = {
     "document_encoder/Mining": "encoder_mining/Mining",
     "gdr.": "GDR.",
 }
-_OF_NCI = {**_OF_GDR, **_OF_DSI, "nci.": "NCI."}
+_OF_NCI = {**_OF_GDR, **_OF_DSI, "nci.": "DSIClusters."}
 # No second training, of queries alone.
 _ONE_SIDED: Mapping[str, Any] = {
     "only_old": {"query_side/ContrastiveTraining.steps": 0},
@@ -182,7 +182,7 @@ def _nci(name: str, settings: Mapping[str, Any]) -> System:
         **_contrastive("document_encoder/"), **_mining("document_encoder/", shares={"bm25": 0.5, "model": 0.5}),
         **_writing(rdrop=None), **settings,
     }  # fmt: skip
-    return System(name, ("recipes/nci",), ("systems/nci",), settings=chosen, renamed=_OF_NCI)
+    return System(name, ("recipes/nci",), ("systems/dsi_clusters",), settings=chosen, renamed=_OF_NCI)
 
 
 SYSTEMS: tuple[System, ...] = (

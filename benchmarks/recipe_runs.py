@@ -125,7 +125,7 @@ class RecipeRun:
         if self.queries is not None:
             bindings.append(f'PseudoQueries.generated="{_QUERIES}"')
         if self.encoder is not None:
-            bindings += [f"{name}.encoder_training=None" for name in ("GDR", "NCI")]
+            bindings += [f"{name}.encoder_training=None" for name in ("GDR", "NCI", "DSIClusters")]
         return resolved.resolve(self.gin_files, tuple(bindings))
 
     def stages(self) -> dict[str, Stage]:

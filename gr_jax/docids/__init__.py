@@ -1,5 +1,6 @@
 """What documents are called: identifier token sequences and the schemes that make them."""
 
+from gr_jax.docids.children import children as children
 from gr_jax.docids.clusters import memberships as memberships
 from gr_jax.docids.clusters import name_clusters as name_clusters
 from gr_jax.docids.clusters import names_of_clusters as names_of_clusters

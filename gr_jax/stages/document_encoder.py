@@ -24,7 +24,7 @@ from gr_jax.stages.training import keep_curves
 from gr_jax.stages.vocabulary import load_vocabulary, vocabulary_of
 
 NAME = "document_encoder"
-# What `gdr` and `nci` share where nobody says otherwise.
+# What `gdr`, `nci` and `dsi_clusters` share where nobody says otherwise.
 ENCODERS = Encoders(temperature=0.02, document_length=256)
 PSEUDO_QUERIES = PseudoQueries(kinds={"title": 1, "sentence": 3, "span": 2, "cloze": 6})
 ENCODER_TRAINING = ContrastiveTraining(

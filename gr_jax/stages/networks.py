@@ -14,6 +14,7 @@ from gr_jax import docids as docids_lib
 from gr_jax import models
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
+from gr_jax.models import pawa_start
 from gr_jax.models.docid_tables import initialise_docid_tables
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.stages import pretrained as pretrained_lib
@@ -182,7 +183,20 @@ def initial_parameters(
         cluster[docids.tokens[np.arange(len(docids)), docids.lengths - 1]] = False
         table[cluster] *= network.temperature / network.cluster_temperature
     table = np.pad(table, ((0, module.vocab_size - len(table)), (0, 0)))
-    return initialise_docid_tables(params, table, network.temperature)
+    params = initialise_docid_tables(params, table, network.temperature)
+    return params if additive or not module.pawa_layers else _with_head(params, module, network, docids, vectors)
+
+
+def _with_head(
+    params: dict, module: models.EncoderDecoder, network: Network, docids: Docids, vectors: np.ndarray
+) -> dict:
+    """NCI's head, too, starts from the centroids: those of the documents under each prefix."""
+    nodes = docids_lib.children(docids, vectors)
+    scale = np.where(nodes.ends, network.temperature, network.cluster_temperature)[:, None]
+    missing = nodes.vectors / scale - params["decoder"]["logits_dense"]["kernel"].T[nodes.token]
+    states = pawa_start.prefix_states(module, params, nodes.prefixes)
+    kernel = pawa_start.nearest_kernel(states, nodes.parent, nodes.token, missing, module.vocab_size)
+    return {**params, "pawa": {**params["pawa"], "kernel": kernel}}
 
 
 # Factors on the learning rate where nobody says otherwise, by what a part starts from; see below.

@@ -31,6 +31,7 @@ from gr_jax.systems.doct5query import QueryGenerating as QueryGenerating
 from gr_jax.systems.dpr import DPR as DPR
 from gr_jax.systems.dpr import Search as Search
 from gr_jax.systems.dsi import DSI as DSI
+from gr_jax.systems.dsi_clusters import DSIClusters as DSIClusters
 from gr_jax.systems.gdr import GDR as GDR
 from gr_jax.systems.gdr import ClusterSearch as ClusterSearch
 from gr_jax.systems.gdr import Matching as Matching
@@ -44,6 +45,7 @@ SYSTEMS: tuple[type[System], ...] = (
     ColBERT,
     BM25CrossEncoder,
     BM25DocT5Query,
+    DSIClusters,
     NCI,
     GDR,
 )

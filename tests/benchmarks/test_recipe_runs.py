@@ -33,7 +33,7 @@ def test_what_is_off_by_a_flag_is_none():
     settings = dense_quality.ZERO_SHOT["squad_dev"].configs()[0]["settings"]
     assert settings["training"] is None and settings["query_training"] is None
     assert settings["encoders"]["document_length"] == 128
-    settings = gdr_scaling.run("nci", "10k", "untrained").configs()[0]["settings"]
+    settings = gdr_scaling.run("dsi_clusters", "10k", "untrained").configs()[0]["settings"]
     assert settings["training"] is None and settings["encoder_training"] is None
 
 
@@ -120,7 +120,7 @@ def test_settings_as_json_leave_out_what_is_neutral():
 
 def test_the_folder_of_an_input_is_found_whatever_its_function_is_called(tmp_path, monkeypatch):
     monkeypatch.setattr(recipe_runs.harness, "CHECKOUT", tmp_path)
-    run = RecipeRun("g", "squad_dev", "nci", "inputs")
+    run = RecipeRun("g", "squad_dev", "dsi_clusters", "inputs")
     (run.folder / "model").mkdir(parents=True)
     (run.folder / "model" / "manifest.json").write_text('{"meta": {"inputs": {"docids": "0123"}}}')
     with pytest.raises(InputError, match="docids"):

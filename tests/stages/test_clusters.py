@@ -20,7 +20,7 @@ from gr_jax.stages.clusters import (
 from gr_jax.stages.docids import load_docids
 from gr_jax.stages.graph import stage
 from gr_jax.stages.runner import Runner
-from gr_jax.systems.nci import numbered
+from gr_jax.systems.dsi_clusters import numbered
 
 VECTORS = np.random.default_rng(0).normal(size=(90, 6)).astype(np.float32)
 

@@ -22,7 +22,7 @@ ENCODERS = systems.Encoders(
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("kind", [systems.GDR, systems.NCI])
+@pytest.mark.parametrize("kind", [systems.GDR, systems.DSIClusters])
 def test_an_untrained_network_orders_clusters_by_the_cosine(beir, tmp_path, kind, pooling):
     """Every document is a cluster, so that the tokens of the first level are documents."""
     system = kind(

@@ -129,7 +129,7 @@ def test_documents_that_are_judged_not_relevant_are_not_right(memorised):
         assert (report.survival["DSI"] == alive).all()
 
 
-def test_the_bm25_beside_nci_is_the_one_beside_gdr(beir, tmp_path):
+def test_the_bm25_beside_dsi_is_the_one_beside_gdr(beir, tmp_path):
     told = {
         "encoders": systems.Encoders(encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1),
         "encoder_training": None,
@@ -139,11 +139,11 @@ def test_the_bm25_beside_nci_is_the_one_beside_gdr(beir, tmp_path):
     }
     other = systems.Lexical(analyzer="character_bigrams", k1=0.1)
     systems.GDR(**told, lexical=other).run(beir, tmp_path / "gdr", say=quiet)
-    for name, lexical in (("nci", other), ("plain", systems.Lexical())):
-        systems.NCI(**told, lexical=lexical).run(beir, tmp_path / name, say=quiet)
-    gdr, nci, plain = (
-        (tmp_path / name / "results" / "runs" / "BM25.test.trec").read_text() for name in ("gdr", "nci", "plain")
+    for name, lexical in (("dsi", other), ("plain", systems.Lexical())):
+        systems.DSIClusters(**told, lexical=lexical).run(beir, tmp_path / name, say=quiet)
+    gdr, dsi, plain = (
+        (tmp_path / name / "results" / "runs" / "BM25.test.trec").read_text() for name in ("gdr", "dsi", "plain")
     )
-    assert nci == gdr != plain
+    assert dsi == gdr != plain
     meta = storage.read_folder(tmp_path / "plain" / "results", "generative_results").meta
     assert set(meta["inputs"]) == {"corpus", "bm25", "docids", "model", "index", "hybrid", "vectors"}

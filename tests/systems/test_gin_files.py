@@ -22,8 +22,9 @@ SYSTEMS = {
     "bm25_doct5query": systems.BM25DocT5Query,
     "gdr": systems.GDR,
     "nci": systems.NCI,
+    "dsi_clusters": systems.DSIClusters,
 }
-# What an ablation changes of GDR, or of NCI.
+# What an ablation changes of GDR, or of NCI; and the system that a small budget is of, where it is not named after it.
 ABLATIONS = {
     "cluster_negatives": {"mining"},
     "bm25_negatives": {"mining"},
@@ -37,8 +38,9 @@ ABLATIONS = {
     "input_embeddings": {"encoder_training", "encoders", "matching"},
     "rdrop": {"matching", "training"},
     "second_stage": {"training", "joint"},
-    "decoder_head": {"network", "clusters"},
+    "no_decoder_head": {"network"},
 }
+SMALL = {"gdr": "small_gdr", "nci": "small_docids", "dsi_clusters": "small_docids"}
 OF_NCI = {"untuned_documents": {"encoder_training"}, "input_embeddings": {"encoder_training", "encoders", "start"}}
 
 
@@ -109,7 +111,7 @@ def test_data_may_follow_any_system(name):
     assert isinstance(source, systems.PythonDocs) and made == resolved(f"systems/{name}")
 
 
-@pytest.mark.parametrize("name", ["dsi", "dsi_large", "gdr", "nci"])
+@pytest.mark.parametrize("name", ["dsi", "dsi_large", "gdr", "nci", "dsi_clusters"])
 def test_models_may_follow_one_another(name):
     small = resolved(f"systems/{name}", "models/tiny")
     assert small.network.encoder == "t5" and small.network.width == 128
@@ -142,17 +144,18 @@ def test_a_small_budget_is_the_same_for_every_system(name):
 @pytest.mark.parametrize("budget", [[], ["small"]], ids=["whole", "small"])
 @pytest.mark.parametrize("ablation", ABLATIONS)
 def test_an_ablation_changes_what_it_is_about(ablation, budget):
-    name = "nci" if ablation == "decoder_head" else "gdr"
-    files = [f"systems/{name}", *(f"budgets/{one}_{name}" for one in budget)]
+    name = "nci" if ablation == "no_decoder_head" else "gdr"
+    files = [f"systems/{name}", *(f"budgets/{SMALL[name]}" for _ in budget)]
     before, after = (resolved(*files, *more, bindings=bound) for more, bound in (
         ((), ()), ((f"ablations/{ablation}",), needs(ablation)),
     ))  # fmt: skip
     assert changed(before, after) == ABLATIONS[ablation]
 
 
+@pytest.mark.parametrize("name", ["nci", "dsi_clusters"])
 @pytest.mark.parametrize("ablation", OF_NCI)
-def test_some_ablations_are_of_nci_alike(ablation):
-    before, after = resolved("systems/nci"), resolved("systems/nci", f"ablations/{ablation}")
+def test_some_ablations_are_of_others_alike(ablation, name):
+    before, after = resolved(f"systems/{name}"), resolved(f"systems/{name}", f"ablations/{ablation}")
     assert changed(before, after) == OF_NCI[ablation]
 
 
@@ -160,7 +163,7 @@ def test_some_ablations_are_of_nci_alike(ablation):
     "file", [file for file in FILES if file.parent.name == "ablations"], ids=lambda file: file.stem
 )
 def test_an_ablations_head_has_its_command(file):
-    name = "nci" if file.stem == "decoder_head" else "gdr"
+    name = "nci" if file.stem == "no_decoder_head" else "gdr"
     head = (CHECKOUT / "gin_configs" / file).read_text().split("\n\n", 1)[0]
     assert f"--gin_file=gin_configs/systems/{name}.gin --gin_file=gin_configs/ablations/{file.name} " in head
     assert file.stem in ABLATIONS

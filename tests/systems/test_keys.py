@@ -13,7 +13,8 @@ import pytest
 from gr_jax import systems
 from gr_jax.errors import InputError
 from gr_jax.stages.settings import Settings
-from gr_jax.systems import GDR, NCI, System
+from gr_jax.systems import GDR, System
+from gr_jax.systems.docid_writer import DocidWriter
 from tests.systems import one_setting
 
 NAMED = {cls.__name__: cls for cls in systems.SYSTEMS}
@@ -25,8 +26,11 @@ REFUSED = {
     "GDR joint.teacher_kl": "teacher",
     "GDR encoders.query_prefix": "prefix",
     "NCI encoders.query_prefix": "prefix",
-    "NCI clusters.algorithm": "one tree",
-    "NCI clusters.most_docids": "one tree",
+    "NCI identifiers.scheme": "paths of a tree",
+    "NCI identifiers.tokens": "positions among siblings",
+    "DSIClusters encoders.query_prefix": "prefix",
+    "DSIClusters clusters.algorithm": "one tree",
+    "DSIClusters clusters.most_docids": "one tree",
     "ColBERT encoders.query_prefix": "prefix",
     "ColBERT encoders.document_prefix": "prefix",
     "ColBERT mining.refresh_every": "kinds",
@@ -83,7 +87,7 @@ def before(system: System, field: str, name: str, folders: dict[str, pathlib.Pat
         return put("matching", similarity="tanh")
     if isinstance(system, GDR) and (field, name) == ("encoders", "projection"):
         return put("matching", start="pretrained")
-    if isinstance(system, NCI) and (field, name) == ("encoders", "projection"):
+    if isinstance(system, DocidWriter) and (field, name) == ("encoders", "projection"):
         return dataclasses.replace(system, start="pretrained")
     return system
 
@@ -250,6 +254,7 @@ READ_BY: dict[str, set[str]] = {
     "BM25CrossEncoder": _RESULTS,
     "BM25DocT5Query": _RESULTS,
     "NCI": {"model", "hybrid", *_RESULTS},
+    "DSIClusters": {"model", "hybrid", *_RESULTS},
     "GDR": {"index", "hybrid", "joint_vectors", "passage_vectors", "pieces", *_RESULTS},
     "Lexical": {"bm25"},
     "Vectors": {"vectors", "examples", "docids"},
@@ -286,7 +291,8 @@ ANSWERS = {
 NOTHING_READS = {
     "DSI": {setting for setting in DSI[""]},
     "GDR": {setting for setting in GDR_STAGES[""]},
-    "NCI": {"clusters.margin": "one docid a document", "clusters.sample": "no agglomerative clusters"},
+    "DSIClusters": {"clusters.margin": "one docid a document", "clusters.sample": "no agglomerative clusters"},
+    "NCI": {f"identifiers.{name}": "of another scheme" for name in ("codebooks", "bits", "duplicates", "title_tokens")},
     "DPR": dict.fromkeys(
         each("vectors", "encoder max_length passages most_sentences"), 'no negatives of the kind "cluster"'
     ),

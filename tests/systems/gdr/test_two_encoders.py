@@ -1,4 +1,4 @@
-"""GDR and NCI of two pretrained encoders: one reads queries, the other documents, each with a vocabulary of its own."""
+"""GDR and DSI of two pretrained encoders: one reads queries, the other documents, each with a vocabulary of its own."""
 
 import pathlib
 import re
@@ -14,8 +14,8 @@ from gr_jax.stages.negatives import Mining
 from gr_jax.stages.networks import Network
 from gr_jax.stages.pseudo_queries import PseudoQueries
 from gr_jax.stages.write_docids import Training
+from gr_jax.systems.dsi_clusters import DSIClusters
 from gr_jax.systems.gdr import GDR, ClusterSearch, Matching
-from gr_jax.systems.nci import NCI
 from gr_jax.text import HuggingFaceVocabulary
 from gr_jax.training.token_store import TokenStore
 from tests import small_data
@@ -35,7 +35,7 @@ def write_tokenizer(folder: pathlib.Path, special: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [GDR, NCI])
+@pytest.mark.parametrize("system", [GDR, DSIClusters])
 def test_t5_reads_queries_and_bert_documents(beir, tmp_path, system):
     """As published: two pretrained encoders, a vocabulary for each, the first token's state, NCI's decoder head."""
     random_folders.write_t5(tmp_path / "t5", "t5_1_1")

@@ -1,4 +1,4 @@
-"""NCI: its docids are the clusters of GDR, and a place in each."""
+"""DSI on clusters: its docids are the clusters of GDR, and a place in each."""
 
 import json
 
@@ -9,8 +9,8 @@ from gr_jax.errors import InputError
 from gr_jax.stages.clusters import Clusters, load_clusters
 from gr_jax.stages.docids import load_docids
 from gr_jax.stages.write_docids import Decoding, Training
+from gr_jax.systems.dsi_clusters import DSIClusters
 from gr_jax.systems.gdr import GDR
-from gr_jax.systems.nci import NCI
 from tests import small_data
 from tests.small_dsi import COUNT, Said
 from tests.systems.gdr.small_run import settings
@@ -21,13 +21,13 @@ def test_it_writes_the_clusters_of_gdr_and_a_place_in_them(tmp_path):
     told = settings()
     GDR(**told).run(source, tmp_path / "runs" / "gdr", until="clusters", say=lambda line: None)
     names = ("encoders", "encoder_training", "encoder_mining", "pseudo_queries", "clusters", "network")
-    nci = NCI(
+    dsi = DSIClusters(
         **{name: told[name] for name in names},
         training=Training(steps=2, warmup_steps=0, batch_size=8, dev_queries=None, rdrop=0.1, seed=1),
         decoding=Decoding(beams=10),
     )
     said = Said()
-    searcher = nci.run(source, tmp_path / "runs" / "nci", say=said.append)
+    searcher = dsi.run(source, tmp_path / "runs" / "dsi", say=said.append)
     assert said.made() == ["docids", "examples", "model", "index", "hybrid", "results"]  # all else is GDR's
     docids = load_docids(next((tmp_path / "runs" / "shared").glob("numbered-*")))
     cids = load_clusters(next((tmp_path / "runs" / "shared").glob("clusters-*")))
@@ -38,10 +38,10 @@ def test_it_writes_the_clusters_of_gdr_and_a_place_in_them(tmp_path):
         path_of.setdefault(tuple(docids.sequence(row)[:-1]), set()).add(int(cluster_of[document]))
     assert len(path_of) == 6 and all(len(clusters) == 1 for clusters in path_of.values())
     assert searcher.retrieve(["where is the red cat"], 5).doc_index.min() >= 0
-    metrics = json.loads((tmp_path / "runs" / "nci" / "results" / "metrics.json").read_text())
-    assert set(metrics["test"]) == {"BM25", "NCI", "BM25 + NCI"}
+    metrics = json.loads((tmp_path / "runs" / "dsi" / "results" / "metrics.json").read_text())
+    assert set(metrics["test"]) == {"BM25", "DSI on clusters", "BM25 + DSI on clusters"}
 
 
 def test_flat_clusters_have_no_tree():
     with pytest.raises(InputError, match="hierarchical"):
-        NCI(clusters=Clusters(algorithm="kmeans"))
+        DSIClusters(clusters=Clusters(algorithm="kmeans"))
