@@ -5,7 +5,9 @@ with one seed, into `runs/combination/`. The weight of the combination is chosen
 row says RR@10 of the combination, of BM25 and of the system, and for each of the latter two the lower end of the 95%
 interval of the difference, by bootstrap over queries, and p of the paired t-test.
 
-The second part makes the negatives of a document encoder's training twice: of the questions that the training draws, as
+The second part says how much of the documents is read.
+
+The third makes the negatives of a document encoder's training twice: of the questions that the training draws, as
 it is done, and of every question. Both are made by one process, one after the other.
 """
 
@@ -77,6 +79,15 @@ def above_both() -> Values:
     return {"sets with p < .05": count}
 
 
+def read(run: RecipeRun) -> Values:
+    """How much of the documents the encoder reads, and how many pieces are searched where that is too little."""
+    run.make()
+    found = storage.read_folder(run.input_folder("index", "vectors"), verify=False).meta["read"]
+    pieces = storage.read_folder(run.input_folder("index", "pieces"), verify=False).meta["vectors"]
+    share = found["tokens read"] / found["tokens"]
+    return {"documents": found["documents"], "cut": found["cut"], "tokens read": share, "pieces": pieces}
+
+
 def mining(run: RecipeRun) -> Values:
     """Minutes of mining of what the document encoder's training draws, of every question, and what both found."""
     from gr_jax.stages.graph import Place, in_order
@@ -140,6 +151,17 @@ def rows() -> list[harness.Row]:
             runs=list(RUNS.values()),
         )
     )
+    table += [
+        harness.Row(
+            name=f"{data}, documents read",
+            config={"what": "documents read"},
+            measure=functools.partial(read, run),
+            corpus=run.fingerprint,
+            seeds=(0,),
+            runs=[run],
+        )
+        for data, run in RUNS.items()
+    ]
     table.append(
         harness.Row(
             name="wiki_intro_179k 10k, mining what is drawn",
