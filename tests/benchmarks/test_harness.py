@@ -137,6 +137,15 @@ def test_check_names_stale_rows_and_measures_them_only_when_told(bench, capsys, 
     assert bench("--check") == 0
 
 
+def test_a_stage_that_came_to_stand_beside_a_system_makes_no_row_older(bench, capsys):
+    bench()
+    bench.ran["dsi"].stages.update(hybrid=1)
+    assert bench("--check") == 0
+    assert bench("--rows=dsi", "--again") == 0 and bench.recorded["dsi"]["versions"]["DSI.hybrid"] == 1
+    bench.ran["dsi"].stages.update(hybrid=2)
+    assert bench("--check") == 1 and "DSI.hybrid: version 1, now 2" in capsys.readouterr().err
+
+
 def test_judging_looks_at_no_documents_and_measuring_does(bench, capsys):
     bench()
     bench.corpus = InputError("no data", "Fetch it.")
