@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-EXTRAS = {"data", "search", "eval", "ngrams", "quickstart", "minilm", "test", "gpu", "tpu", "t5x", "all"}
+EXTRAS = {"data", "search", "eval", "ngrams", "quickstart", "minilm", "docs", "test", "gpu", "tpu", "t5x", "all"}
 
 
 @pytest.fixture(scope="module")
