@@ -14,7 +14,7 @@ CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 
 # Compiling is most of what small models cost. These two make it cheaper. XLA ends a process that gives it a flag it
 # does not know: they are given to versions that are known to have them.
-_CHEAPER = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_max_isa=SSE4_2")
+_CHEAPER = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_max_isa=AVX2")
 _FLAGS = ["--xla_force_host_platform_device_count=8"]
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     _FLAGS += _CHEAPER
