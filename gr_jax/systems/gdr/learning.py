@@ -31,7 +31,7 @@ from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.gdr.batches import GDRBatches
 from gr_jax.systems.gdr.model import DOCUMENT, GDRModel
 from gr_jax.systems.gdr.retriever import GDRRetriever
-from gr_jax.systems.gdr.settings import Look, Matching
+from gr_jax.systems.gdr.settings import ClusterSearch, Look, Matching
 from gr_jax.systems.gdr.vectors_alone import VectorsAlone
 from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
@@ -41,6 +41,10 @@ from gr_jax.training.task import Task
 
 # Documents move as a pretrained encoder does, where nobody says otherwise.
 DOCUMENT_MULTIPLIERS = {f"{DOCUMENT}/token_embedder": 0.0, DOCUMENT: 0.05}
+
+# Tokens of a question by which dev is looked at and negatives are mined again: what an index reads where nobody says
+# otherwise. What this one's index reads is no setting of training.
+LOOK_QUERY_LENGTH = ClusterSearch.max_query_length
 
 
 @stage(trains=True)
@@ -77,7 +81,7 @@ def model(
     module, params, multipliers = first_network(parts, network, pooling, matching, training.seed)
     task = _Learning(parts, corpus, pseudo_queries, pairs, negatives, matching, mining, training, query_length,
                      document_length, pooling, look)  # fmt: skip
-    retriever = make_retriever(module, params, parts, None, pooling, matching.similarity, look, query_length)
+    retriever = make_retriever(module, params, parts, None, pooling, matching.similarity, look, LOOK_QUERY_LENGTH)
     found = task.against_vectors(place, module, params, multipliers, retriever)
     network_folder.save_network(place.folder, module, found)
 
@@ -114,7 +118,7 @@ def joint_model(
     multipliers = networks.learning_rate_multipliers(module, network, None if scratch else params)
     task = _Learning(parts, corpus, None, pairs, negatives, matching, mining, training, query_length,
                      document_length, pooling, look)  # fmt: skip
-    retriever = make_retriever(module, params, parts, None, pooling, matching.similarity, look, query_length)
+    retriever = make_retriever(module, params, parts, None, pooling, matching.similarity, look, LOOK_QUERY_LENGTH)
     params, encoder_then = task.jointly(place, module, params, multipliers, retriever)
     network_folder.save_network(place.folder, module, params)
     encoder_then.save(place.folder / "encoder")

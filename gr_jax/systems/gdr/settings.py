@@ -60,8 +60,8 @@ class ClusterSearch(Settings):
         searches the vectors.
       backend: of the search inside clusters on a host: "numba", "xla", "scann" (without codes), or "auto", by what is
         installed.
-      max_query_length: tokens read of a query that is answered. Training reads queries, dev's too, up to
-        `Encoders.query_length`.
+      max_query_length: tokens read of a query that is answered. It changes no training: that reads
+        `Encoders.query_length` of a query, and looks at dev with 64.
     """
 
     beams: int = setting(128, at_least=1)

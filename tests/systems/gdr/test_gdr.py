@@ -136,7 +136,7 @@ def test_the_second_training_looks_at_dev_among_some_documents(finished):
         told["encoders"].pooling,
         told["matching"].similarity,
         told["search"].look,
-        told["encoders"].query_length,
+        learning.LOOK_QUERY_LENGTH,
     )
     asked = stages_training.sample_queries(dataset.split("dev"), 8)
     some = contrastive.searched(dataset, {"dev": dataset.split("dev")}, told["joint"])
