@@ -227,7 +227,7 @@ def _gap(name: str, system: System, other: System, split: str, *, claimed: Seque
         corpus=system.runs[0].fingerprint,
         seeds=tuple(range(len(system.runs))),
         runs=[*system.runs, *other.runs],
-        note="paired t-test",
+        note="paired t-tests, not corrected for how many there are",
     )
 
 

@@ -119,7 +119,7 @@ def _gap(size: str, how: str, other: str, name: str = CLUSTERS) -> harness.Row:
         corpus=gdr.fingerprint,
         seeds=(0,),
         runs=[gdr, run("dsi_clusters", size, other)],
-        note="paired t-test",
+        note="paired t-tests, not corrected for how many there are",
     )
 
 
