@@ -144,6 +144,45 @@ def test_a_score_does_not_depend_on_the_batch(backend):
     np.testing.assert_array_equal(together[0], np.concatenate([positions for positions, _ in alone]))
 
 
+@pytest.mark.parametrize("similarity", ["dot", "tanh"])
+@pytest.mark.parametrize("k", [1, 7, 60, 2 * DOCUMENTS])
+@pytest.mark.parametrize("codes", [None, "row", "dimension"])
+def test_one_query_at_a_time(codes, k, similarity, monkeypatch):
+    """One query takes a way of its own: ties, filters, removed documents, empty clusters, none at all, k of more than
+    there are."""
+    pytest.importorskip("numba")
+    vectors, clusters, queries, picked = _setting(several=3)
+    vectors, queries = vectors / 4, queries / 4  # exact still, and tanh does not make everything one
+    rng = np.random.default_rng(2)
+    bonus = rng.integers(-2, 3, picked.shape).astype(np.float32)
+    allowed = rng.random(DOCUMENTS) < 0.6
+    gone = rng.permutation(DOCUMENTS)[:200]
+    search = ClusteredSearch(vectors, clusters, codes=codes, overfetch=30, backend="numba")
+    search.remove(gone)
+    keep = allowed.copy()
+    keep[gone] = False
+    asked = {"similarity": similarity, "allowed": allowed}
+    expected = _expected(vectors, clusters, queries, picked, k, keep, bonus, similarity == "tanh")
+    called = []
+    alone = kernels._search_one
+    monkeypatch.setattr(kernels, "_search_one", lambda *arguments: called.append(1) or alone(*arguments))
+    together = search.search_clusters(queries, picked, k, cluster_scores=bonus, **asked)
+    for b in range(len(queries)):
+        one = slice(b, b + 1)
+        found = search.search_clusters(queries[one], picked[one], k, cluster_scores=bonus[one], **asked)
+        if similarity == "dot":
+            assert_same(found, tuple(part[one] for part in expected))
+        np.testing.assert_allclose(found[1], expected[1][one], atol=1e-6)
+        for part, whole in zip(found, together, strict=True):
+            np.testing.assert_array_equal(part, whole[one])
+    assert len(called) == len(queries)
+    monkeypatch.setattr(kernels, "_ALONE", 0)  # more scores than are held in fresh memory: as of many queries
+    found = search.search_clusters(queries[:1], picked[:1], k, cluster_scores=bonus[:1], **asked)
+    assert len(called) == len(queries)
+    for part, whole in zip(found, together, strict=True):
+        np.testing.assert_array_equal(part, whole[:1])
+
+
 @settings(max_examples=20)
 @given(data=st.data())
 def test_any_sequence_of_adds_removes_and_saves_is_a_rebuild(data, tmp_path_factory):
