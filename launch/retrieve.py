@@ -28,7 +28,8 @@ def main() -> None:
     queries = corpus.Queries.load(_QUERIES.value)
     if _QRELS.value:
         queries = queries.select(list(corpus.Qrels.load(_QRELS.value)))
-    run = retrievers.retrieve_run(searcher.retriever, queries, searcher.corpus, k=_K.value, progress=True)
+    k = min(_K.value, len(searcher.corpus))
+    run = retrievers.retrieve_run(searcher.retriever, queries, searcher.corpus, k=k, progress=True)
     run.save(pathlib.Path(_OUTPUT.value), tag=_TAG.value)
     print(f"{len(queries.ids)} queries, {_K.value} documents each at most: {_OUTPUT.value}")
 

@@ -15,6 +15,8 @@ from gr_jax.errors import InputError
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus, Queries, Run
 
+MOST = 1_000_000  # columns of an answer from fewer documents
+
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
@@ -41,8 +43,7 @@ class Ranking:
     """The answer to a batch of queries, best first; no document stands twice in one row.
 
     Attributes:
-      doc_index: int32[batch, k], positions in the corpus; −1 where there are fewer than k answers. More columns than
-        there are documents it never has.
+      doc_index: int32[batch, k], positions in the corpus; −1 where there are fewer than k answers.
       score: float32[batch, k], falling along k; −inf where `doc_index` is −1.
       evidence: for each query, for each rank that holds a document, why; None unless asked for.
     """
@@ -70,7 +71,7 @@ class Retriever(Protocol):
 
         Args:
           queries: texts.
-          k: how many documents each gets at most; above the number of documents it is that number.
+          k: how many documents each gets at most.
           allowed: which documents may be returned, one row for all queries or one for each; None allows all. Exact:
             the answer is the k best among the allowed.
           explain: fill `Ranking.evidence`.
@@ -142,10 +143,11 @@ def retrieve_all(
 
 
 def check_question(queries: Sequence[str], k: int, num_documents: int) -> int:
-    """How many documents an answer can hold: `k`, or all that there are.
+    """How many documents an answer can hold: `k`, or all that there are. To look for more would compile programs for
+    every `k`.
 
     Raises:
-      InputError: `retrieve` was asked for something that is no question.
+      InputError: `retrieve` was asked for something that is no question, or for far more than there is.
     """
     if isinstance(queries, str):
         raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)
@@ -154,6 +156,8 @@ def check_question(queries: Sequence[str], k: int, num_documents: int) -> int:
             raise InputError(f"query {number} is no text", "Give texts.", value=query)
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
+    if k > max(num_documents, MOST):
+        raise InputError(f"k is far above the {num_documents} documents", f"Use k={num_documents}.", value=k)
     return min(int(k), num_documents)
 
 

@@ -80,13 +80,13 @@ class DenseRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive.
         """
-        k = check_question(queries, k, self.num_documents)
+        depth = check_question(queries, k, self.num_documents)
         for number, query in enumerate(queries):
             if not query.strip():
                 raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         vectors = self.encoder.encode(queries, "query")
-        passages, scores = self._search(vectors, k, mask)
+        passages, scores = self._search(vectors, depth, mask)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         found = passages if self._owner is None else np.where(passages >= 0, self._owner[passages], -1)

@@ -165,18 +165,18 @@ class GenerativeRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive; a filter for a constraint that cannot be restricted.
         """
-        k = check_question(queries, k, self.num_documents)
+        depth = check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
-        beams = max(self.beams, k) if self.documents_of.beam_each else self.beams
+        beams = max(self.beams, depth) if self.documents_of.beam_each else self.beams
         for its, found, looked_up in self._decode(queries, mask, beams):
             own = found._replace(states=None, history=None)
             for at, row in enumerate(its.tolist()):
                 rows = slice(at * len(self.views), (at + 1) * len(self.views))
                 written: Written = jax.tree.map(lambda leaf, rows=rows: leaf[rows], Written(own, looked_up))
-                best = self.documents_of.rank(written, k, explain=explain)
+                best = self.documents_of.rank(written, depth, explain=explain)
                 doc_index[row, : len(best)] = [one.document for one in best]
                 score[row, : len(best)] = [one.score for one in best]
                 if explain:

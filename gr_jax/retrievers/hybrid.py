@@ -77,7 +77,7 @@ class HybridRetriever:
 
         Exact with respect to `allowed`: every part ranks the allowed documents only.
         """
-        k = check_question(queries, k, self.num_documents)
+        check_question(queries, k, self.num_documents)
         depth = max(self.depth, k)
         rankings = [part.retrieve(queries, depth, allowed=allowed, explain=explain) for part in self.parts.values()]
         fused, shares = fuse(rankings, self.weights, k, normalize=self.normalize)

@@ -128,7 +128,7 @@ class BM25:
         Equal scores keep the documents' order. `explain` names the terms, what each contributed, and, where the index
         knows its corpus, where they stand in the text.
         """
-        k = check_question(queries, k, self.num_documents)
+        check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         asked = self.asked(queries)
         if mask is not None and np.ndim(allowed) == 1:

@@ -83,7 +83,7 @@ class RerankRetriever:
 
         `explain` names the scorer's score and the first stage's reasons.
         """
-        k = check_question(queries, k, self.num_documents)
+        check_question(queries, k, self.num_documents)
         proposed = self.first.retrieve(queries, max(k, self.depth), allowed=allowed, explain=explain)
         head = proposed.doc_index[:, : self.depth]
         scores = self._scores(queries, head)

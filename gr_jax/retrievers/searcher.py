@@ -54,7 +54,7 @@ class Searcher:
         Raises:
           InputError: the question is empty or no text, or `k` is not positive.
         """
-        k = check_question([query], k, len(self.corpus))
+        k = check_question([query], min(k, len(self.corpus)) if isinstance(k, int) else k, len(self.corpus))
         if not query.strip():
             raise InputError("the question is empty", "Ask something in words.", value=query)
         ranking = self.retriever.retrieve([query], k, explain=True)

@@ -338,8 +338,7 @@ def mine(
     with progress.bar(f"Mining {whose} negatives", len(rows)) as bar:
         for start in range(0, len(rows), _AT_ONCE):
             chunk = rows[start : start + _AT_ONCE]
-            found = retriever.retrieve([texts[row] for row in chunk.tolist()], depth).doc_index
-            ranking[chunk, : found.shape[1]] = found  # fewer columns where there are fewer documents
+            ranking[chunk] = retriever.retrieve([texts[row] for row in chunk.tolist()], depth).doc_index
             bar.advance(len(chunk))
     return tables.ranked_negatives(ranking, relevant, kept, skip=skip)
 

@@ -81,8 +81,8 @@ def test_filters_are_exact(encoders):
 
 def test_more_than_there_are(encoders):
     found = retriever(encoders[True]).retrieve(QUERIES, 30)
-    assert found.doc_index.shape == (3, 24)
-    assert all(sorted(row) == list(range(24)) for row in found.doc_index.tolist())
+    assert found.doc_index.shape == (3, 30) and (found.doc_index[:, 24:] == -1).all()
+    assert all(sorted(row[:24]) == list(range(24)) for row in found.doc_index.tolist())
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -372,10 +372,13 @@ def test_more_documents_than_there_are_compile_nothing_anew():
     made = retriever(tree())
     everything = made.retrieve(QUERIES, made.num_documents)
     programs = generative_search.search._cache_size()
-    for k in (made.num_documents + 1, 5000, 10**9):
+    for k in (made.num_documents + 1, 5000):
         found = made.retrieve(QUERIES, k)
-        np.testing.assert_array_equal(found.doc_index, everything.doc_index)
+        np.testing.assert_array_equal(found.doc_index[:, : made.num_documents], everything.doc_index)
+        assert found.doc_index.shape[1] == k and (found.doc_index[:, made.num_documents :] == -1).all()
     assert generative_search.search._cache_size() == programs
+    with pytest.raises(InputError, match=f"far above the {made.num_documents} documents"):
+        made.retrieve(QUERIES, 10**9)
 
 
 @pytest.mark.parametrize(("queries", "k"), [([3], 3), ([None], 3), ([b"a"], 3), (["a"], "3"), (["a"], 1.5)])

@@ -84,7 +84,7 @@ class LateInteractionRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive.
         """
-        k = check_question(queries, k, self.num_documents)
+        check_question(queries, k, self.num_documents)
         for number, query in enumerate(queries):
             if not query.strip():
                 raise InputError(f"query {number} is empty", "Leave it out, or ask something in words.", value=query)

@@ -210,7 +210,7 @@ class GDRRetriever:
         Raises:
           InputError: an empty query, or `k` is not positive.
         """
-        k = check_question(queries, k, self.num_documents)
+        depth = check_question(queries, k, self.num_documents)
         mask = self._of_vectors(checked_allowed(allowed, len(queries), self.num_documents))
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
@@ -219,8 +219,8 @@ class GDRRetriever:
         for rows in self._reader.batches(lengths) if self._trie is not None else ():
             its = None if mask is None else mask[rows]
             find = self._decode_and_search if self.fused else self._decode_then_search
-            decoded, (vectors, score[rows]) = find(tokens[rows], int(lengths[rows].max()), its, k)
-            doc_index[rows] = self._documents(vectors)
+            decoded, (vectors, score[rows, :depth]) = find(tokens[rows], int(lengths[rows].max()), its, depth)
+            doc_index[rows, :depth] = self._documents(vectors)
             if explain:
                 for at, row in enumerate(rows):
                     evidence[row] = self._evidence(decoded, at, vectors[at], score[row])

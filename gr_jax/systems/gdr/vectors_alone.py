@@ -37,11 +37,15 @@ class VectorsAlone:
     ) -> Ranking:
         """See `Retriever.retrieve`; there is no evidence."""
         del explain
-        k = check_question(queries, k, self.num_documents)
+        depth = check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         count = len(queries)
         none = np.zeros((count, 0), np.float32)
         decoded = Decoded(self._retriever.query_vectors(queries), none.astype(np.int32), none, none)
         everywhere = decoded.with_all_clusters(self._retriever.searcher.num_clusters)
-        chosen = everywhere.clusters.shape[1]
-        return Ranking(*self._retriever.search(everywhere, k, allowed=mask, chosen=chosen, beta=0.0))
+        doc_index = np.full((count, k), -1, np.int32)
+        score = np.full((count, k), -np.inf, np.float32)
+        doc_index[:, :depth], score[:, :depth] = self._retriever.search(
+            everywhere, depth, allowed=mask, chosen=everywhere.clusters.shape[1], beta=0.0
+        )
+        return Ranking(doc_index, score)
