@@ -15,6 +15,7 @@ from gr_jax.corpus.documents import Corpus
 from gr_jax.corpus.queries import Queries
 from gr_jax.corpus.trec import Qrels
 from gr_jax.errors import InputError
+from gr_jax.printing import printable
 from gr_jax.text.transforms import get_transform
 
 KIND = "dataset"
@@ -66,7 +67,7 @@ class Dataset:
         """The fingerprint in one line."""
         splits = [f"{split} {len(qrels):,}" for split, qrels in self.qrels.items()]
         queries = f"queries: {', '.join(splits)}" if splits else "no judged queries"
-        return f"{self.name}: {len(self.corpus):,} documents ({self.corpus.fingerprint}), {queries}"
+        return printable(f"{self.name}: {len(self.corpus):,} documents ({self.corpus.fingerprint}), {queries}")
 
     def document_texts(self) -> Sequence[str]:
         """Title and text of each document, transformed, lazily."""
