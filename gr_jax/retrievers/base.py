@@ -154,6 +154,12 @@ def check_question(queries: Sequence[str], k: int, num_documents: int) -> int:
     for number, query in enumerate(queries):
         if not isinstance(query, str):
             raise InputError(f"query {number} is no text", "Give texts.", value=query)
+        try:
+            query.encode("utf-8")
+        except UnicodeEncodeError as error:  # of a terminal whose bytes are no UTF-8
+            raise InputError(
+                f"query {number} is no valid Unicode", "Remove half surrogate pairs.", value=query
+            ) from error
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError("k is how many documents to return, 1 or more", "Use k=10.", value=k)
     if k > max(num_documents, MOST):

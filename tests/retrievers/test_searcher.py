@@ -51,8 +51,8 @@ def test_batches_go_to_the_retriever_as_they_are():
 
 @pytest.mark.parametrize(
     ("query", "k", "message"),
-    [(3, 3, "no text"), (None, 3, "no text"), (["a"], 3, "no text"), ("a", "3", "k is how"), ("a", 2.0, "k is how"),
-     ("a", True, "k is how"), ("a", None, "k is how")],
+    [(3, 3, "no text"), (None, 3, "no text"), (["a"], 3, "no text"), ("a\udc80", 3, "no valid Unicode"),
+     ("a", "3", "k is how"), ("a", 2.0, "k is how"), ("a", True, "k is how"), ("a", None, "k is how")],
 )  # fmt: skip
 def test_what_is_no_question(query, k, message):
     with pytest.raises(InputError, match=message):
