@@ -313,7 +313,7 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str]], gap: float
 
 def _legend_above(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4), fontsize=9)
+    figure.legend(handles, labels, loc="outside upper center", ncols=max(1, min(len(labels), 4)), fontsize=9)
 
 
 def _short(value: float) -> str:

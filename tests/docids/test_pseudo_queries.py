@@ -201,5 +201,5 @@ def test_generated_queries_are_a_kind_like_others(tmp_path):
 def test_a_title_takes_no_time_that_grows_with_its_square(title):
     corpus = Corpus.from_documents([Document("d", title, "A short text about nothing.")])
     with within(20):  # it takes a hundredth of a second
-        found = pseudo_queries(corpus, {"title": 1, "cloze": 1})
+        found = pseudo_queries(corpus, kinds={"title": 1, "cloze": 1})
     assert found.texts[0] == " ".join(title.split())
