@@ -1,7 +1,7 @@
 """What every test stands on: eight simulated CPU devices, a compilation cache, the `slow` marker, real data.
 
 Everything that JAX reads once is set here, before the first test module imports it. Processes that tests start inherit
-the same environment.
+the same environment. GR_JAX_SHAPES=1 has the shapes in signatures checked, too (`tests/shapes.py`).
 """
 
 import contextlib
@@ -33,6 +33,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import hypothesis
 import jax
 import pytest
+
+from tests import shapes
+
+# Before anything of gr_jax is imported.
+if os.environ.get("GR_JAX_SHAPES"):
+    shapes.install()
 
 import gr_jax.opening  # noqa: F401  every kind of index can be opened
 from tests import small_data, small_dsi
