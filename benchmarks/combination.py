@@ -90,21 +90,22 @@ def read(run: RecipeRun) -> Values:
 
 def mining(run: RecipeRun) -> Values:
     """Minutes of mining of what the document encoder's training draws, of every question, and what both found."""
-    from gr_jax.stages.graph import Place, in_order
+    from gr_jax.stages.graph import Place, Stage, in_order
     from gr_jax.stages.negatives import NEGATIVES
     from gr_jax.stages.runner import Runner
     from gr_jax.training.negatives import Negatives
 
     stage, runner = run.stages()["encoder_negatives"], Runner(run.folder)
     runner.run(in_order(*stage.upstream()))
-    inputs = {name: runner.folder(one) for name, one in stage.inputs.items()}
+    inputs = {name: runner.folder(one) for name, one in stage.inputs.items() if isinstance(one, Stage)}
     minutes, tables, notes = dict[str, float](), dict[str, dict[str, np.ndarray]](), dict[str, Any]()
     with tempfile.TemporaryDirectory() as root:
-        for title, changes in (("drawn", {}), ("every", {"draws": []})):
+        draws = stage.settings["draws"]
+        for title, drawn in (("drawn", draws), ("every", [])):
             place = Place(pathlib.Path(root) / title, pathlib.Path(root) / "work", {})
             place.folder.mkdir()
             started, of_cores = time.monotonic(), time.process_time()
-            stage.function.function(place, **inputs, **{**stage.settings, **changes})
+            stage.function.function(place, **inputs, **{**stage.settings, "draws": drawn})
             minutes[title] = (time.monotonic() - started) / 60
             minutes[f"{title}, of cores"] = (time.process_time() - of_cores) / 60
             notes |= place.notes

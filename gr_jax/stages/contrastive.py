@@ -107,11 +107,16 @@ def drawn_rows(queries: TokenStore, texts: TokenStore, draws: Sequence[Draws]) -
       queries, texts: training queries and documents as tokens, as the trainings read them.
       draws: of each training.
     """
-    longest = {"query_lengths": int(queries.inputs.lengths.max(initial=1))}
-    longest["document_lengths"] = int(texts.inputs.lengths.max(initial=1))
     rows = [
         ContrastiveBatches(
-            queries, texts, batch_size=one.batch_size, rates=one.rates, seed=one.seed, process=(0, 1), **longest
+            queries,
+            texts,
+            batch_size=one.batch_size,
+            query_lengths=int(queries.inputs.lengths.max(initial=1)),
+            document_lengths=int(texts.inputs.lengths.max(initial=1)),
+            rates=one.rates,
+            seed=one.seed,
+            process=(0, 1),
         ).rows_of(0, one.steps)
         for one in draws
     ]
