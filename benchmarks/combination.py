@@ -90,6 +90,8 @@ def read(run: RecipeRun) -> Values:
 
 def mining(run: RecipeRun) -> Values:
     """Minutes of mining of what the document encoder's training draws, of every question, and what both found."""
+    import jax
+
     from gr_jax.stages.graph import Place, Stage, in_order
     from gr_jax.stages.negatives import NEGATIVES
     from gr_jax.stages.runner import Runner
@@ -104,6 +106,7 @@ def mining(run: RecipeRun) -> Values:
         for title, drawn in (("drawn", draws), ("every", [])):
             place = Place(pathlib.Path(root) / title, pathlib.Path(root) / "work", {})
             place.folder.mkdir()
+            jax.clear_caches()  # each compiles for itself
             started, of_cores = time.monotonic(), time.process_time()
             stage.function.function(place, **inputs, **{**stage.settings, "draws": drawn})
             minutes[title] = (time.monotonic() - started) / 60
