@@ -1,12 +1,13 @@
 """Long documents are searched in pieces by default, short ones are not: what an index has vectors of."""
 
-import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 
 import gr_jax
+from gr_jax import storage
 from gr_jax.corpus import Corpus, Document, read_beir
 from gr_jax.corpus.pieces import text_pieces
 from gr_jax.stages.encoders import Encoders
@@ -106,14 +107,12 @@ def test_short_documents_and_those_who_want_it_get_a_vector_a_document(name, bei
 
 def test_an_index_of_before_there_were_pieces_is_read(beir, tmp_path):
     """Its manifest does not say how long documents were cut."""
-    from gr_jax import storage
-
     retriever = run(dpr(), beir, tmp_path).retriever
-    meta = storage.read_folder(tmp_path / "run" / "index" / "retriever", verify=False).meta
-    assert meta["pieces"] is False
-    manifest = tmp_path / "run" / "index" / "retriever" / "manifest.json"
-    said = json.loads(manifest.read_text())
-    del said["meta"]["pieces"]
-    manifest.write_text(json.dumps(said))
-    again = type(retriever).load(manifest.parent, verify=False)
+    here = tmp_path / "run" / "index" / "retriever"
+    meta = storage.read_folder(here, verify=False).meta
+    assert meta.pop("pieces") is False
+    with storage.write_folder(tmp_path / "before", "dense", meta=meta) as folder:
+        for part in ("encoder", "searcher"):
+            shutil.copytree(here / part, folder / part)
+    again = type(retriever).load(tmp_path / "before")
     assert not again.pieces and again.num_documents == 24
