@@ -247,7 +247,7 @@ def whole_corpus(documents: int, width: int, lists: Sequence[int], peer: str, ba
     for count in lists:
         made = _Inverted(faiss, data.vectors, count, peer == "fast-scan")
         made.tune(tune, exact[0])
-        peers.append((_seconds(lambda made=made: [made.search(queries[part]) for part in parts]), count, made))
+        peers.append((_seconds(functools.partial(_searched, made, queries, parts)), count, made))
     _, count, index = min(peers, key=lambda one: one[:2])
 
     def theirs(part: slice) -> Found:
@@ -311,6 +311,10 @@ class _Inverted:
 
     def _reached(self, queries: np.ndarray, exact: np.ndarray) -> float:
         return _recall(self.search(queries)[0][:, :10], exact)
+
+
+def _searched(index: Any, queries: np.ndarray, parts: Sequence[slice]) -> list:
+    return [index.search(queries[part]) for part in parts]
 
 
 def _seconds(search: Callable[[], Any]) -> float:

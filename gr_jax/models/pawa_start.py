@@ -34,7 +34,7 @@ def prefix_states(
     @jax.jit
     def read(tokens: Any) -> Any:
         # Whatever the query: its own part of the features is cut off.
-        features = module.apply({"params": params}, np.ones((len(tokens), 1), np.int32), tokens, method="features")
+        features: Any = module.apply({"params": params}, np.ones((len(tokens), 1), np.int32), tokens, method="features")
         return features[..., module.feature_dim :]
 
     found = []

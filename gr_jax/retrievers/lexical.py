@@ -131,7 +131,7 @@ class BM25:
         check_question(queries, k, self.num_documents)
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         asked = self.asked(queries)
-        if mask is not None and np.ndim(allowed) == 1:
+        if mask is not None and allowed is not None and allowed.ndim == 1:
             mask = mask[:1]  # stands for all
         doc_index, score = self.postings.search(asked, k, mask)
         if not explain:

@@ -216,5 +216,5 @@ def _seconds_of_earlier_starts(work: pathlib.Path) -> float:
 
 def _is_start(noted: Any) -> bool:
     """Whether a note is {"start": seconds, "end": seconds}; the last one has no end yet."""
-    times = list(noted.values()) if isinstance(noted, dict) and "start" in noted else [None]
-    return all(type(time) in (int, float) and 0 <= time < _LATEST for time in times)
+    times: list[Any] = list(noted.values()) if isinstance(noted, dict) and "start" in noted else [None]
+    return all(isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time < _LATEST for time in times)

@@ -16,7 +16,7 @@ _CANNOT = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.EN
 
 
 def load_array(
-    path: str | os.PathLike, *, mmap: bool = False, dtype: npt.DTypeLike = None, ndim: int | None = None
+    path: str | os.PathLike, *, mmap: bool = False, dtype: npt.DTypeLike | None = None, ndim: int | None = None
 ) -> np.ndarray:
     """Loads one `.npy`.
 
