@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 from typing import Any, Protocol
 
@@ -89,6 +90,8 @@ def check_vectors(vectors: Any, width: int | None = None, *, block: int = 1 << 1
             value=vectors.shape,
         )
     vectors = np.ascontiguousarray(vectors, dtype=np.float32) if not _is_plain(vectors) else vectors
+    if len(vectors) == 1 and math.isfinite(vectors[0].dot(vectors[0])):  # of one query, the cheaper question
+        return vectors
     for start in range(0, len(vectors), block):
         finite = np.isfinite(vectors[start : start + block])
         if not finite.all():
@@ -199,6 +202,10 @@ def _check_numbers(clusters: Int[np.ndarray, "n m"], count: int, whose: str) -> 
     """InputError where a row names a cluster that is not among the first `count`, or one twice; it says which."""
     if not clusters.size:
         return
+    if len(clusters) == 1:  # of one query, which arrays would hold up
+        row = clusters[0].tolist()
+        if min(row) >= 0 and max(row) < count and len(set(row)) == len(row):
+            return
     ordered = np.sort(clusters, axis=1)
     if ordered[:, 0].min() < -1 or ordered[:, -1].max() >= count:
         row, place = np.argwhere((clusters < -1) | (clusters >= count))[0]

@@ -7,7 +7,9 @@ from its own scores. A score is the same number whatever else is in the batch: o
 
 from __future__ import annotations
 
+import functools
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -68,9 +70,16 @@ def search(
     return found
 
 
-def _search(tiles, queries, clusters, bonus, k, live, allowed, lengths, tanh, overfetch) -> Found:
-    from gr_jax.dense import loops  # compiled when a search first needs them
+@functools.cache
+def _loops() -> Any:
+    """Compiled when a search first needs them."""
+    from gr_jax.dense import loops
 
+    return loops
+
+
+def _search(tiles, queries, clusters, bonus, k, live, allowed, lengths, tanh, overfetch) -> Found:
+    loops = _loops()
     starts = np.zeros(len(queries) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     groups, pairs, places = loops.group(clusters, tiles.offsets, starts)
@@ -93,8 +102,7 @@ def _search(tiles, queries, clusters, bonus, k, live, allowed, lengths, tanh, ov
 
 def _search_one(tiles, queries, clusters, bonus, k, live, allowed, tanh, overfetch) -> Found:
     """What `_search` finds for one query, by one call on one thread: to spread so little costs more than to do it."""
-    from gr_jax.dense import loops
-
+    loops = _loops()
     most, unique = k * tiles.multiplicity, tiles.multiplicity == 1
     asked = (queries, tiles.offsets, tiles.documents, clusters, bonus, live, allowed, k)
     if tiles.codes is None:
