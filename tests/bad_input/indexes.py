@@ -122,7 +122,9 @@ def _late_interaction() -> LateInteractionRetriever:
     )  # fmt: skip
     module = LateInteraction(config)
     encoder = TokenEncoder(module, _parameters(module), BYTES, query_length=24, document_length=40, batch_size=8)
-    return LateInteractionRetriever(encoder, encoder.encode_documents(CORPUS.contents), first=_bm25(), depth=8)
+    return LateInteractionRetriever(
+        encoder, encoder.encode_documents(CORPUS.contents, precision="float32"), first=_bm25(), depth=8
+    )
 
 
 def _rerank() -> RerankRetriever:
