@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import pathlib
 import re
@@ -111,6 +112,15 @@ def _required(macro: str) -> bool:
     return getattr(value, "scoped_selector", "") == "gin.REQUIRED/gin.constant"
 
 
+def _is_whole(binding: str) -> bool:
+    """Whether a binding ends where it ends: no bracket or text is open."""
+    try:
+        list(tokenize.generate_tokens(io.StringIO(binding).readline))
+    except tokenize.TokenError:
+        return False
+    return True
+
+
 def _misread(error: Exception) -> InputError:
     """What gin could not read: the cause, where it stands, and what it may be meant to be."""
     said = str(error.args[0] if isinstance(error, KeyError | tokenize.TokenError) and error.args else error)
@@ -124,6 +134,8 @@ def _misread(error: Exception) -> InputError:
     given = [*GIN_FILE.value, *(f"--gin.{binding}" for binding in GIN_BINDINGS.value)]
     places = [_place(one) for one in where] or [", ".join([*given[:_PLACES], *["…"] * (len(given) > _PLACES)])]
     places = list(dict.fromkeys(places))
+    if isinstance(error, tokenize.TokenError):  # it says no line of all bindings together
+        places = [f"--gin.{one}" for one in GIN_BINDINGS.value if not _is_whole(one)] or places
     if isinstance(error, SyntaxError):
         cause = re.sub(r"(?s)^malformed node or string.*token ('.*')$", r"\1 is no value", error.msg.rstrip("."))
         line = error.lineno or 0

@@ -60,6 +60,7 @@ class DenseRetriever:
         if owner is not None and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
             raise InputError("the documents of the vectors do not ascend", "Give the vectors in the corpus' order.")
         self.encoder, self.searcher, self.most_sentences = encoder, searcher, most_sentences
+        owner = None if owner is None else np.asarray(owner, np.int32)
         self._owner, self.pieces = owner, pieces
 
     @property

@@ -170,7 +170,9 @@ class GenerativeRetriever:
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
-        beams = max(self.beams, depth) if self.documents_of.beam_each else self.beams
+        # Not `depth`: a document may have several docids, and each takes a beam.
+        most = depth if self.docids is None else min(k, len(self.docids))
+        beams = max(self.beams, most) if self.documents_of.beam_each else self.beams
         for its, found, looked_up in self._decode(queries, mask, beams):
             own = found._replace(states=None, history=None)
             for at, row in enumerate(its.tolist()):

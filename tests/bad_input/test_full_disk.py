@@ -11,6 +11,7 @@ from tests.bad_input.conftest import content, launch, recipe_flags, refused
 LIMITS = [1_000, 12_000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_recipe_on_a_full_disk(finished, tmp_path, limit):
     flags = recipe_flags(finished / "mine", tmp_path / "runs" / "mine")

@@ -55,5 +55,5 @@ def test_documents_of_mixed_constraints():
     trie = Trie.from_docids(DOCIDS)
     assert Mixed((Everything(6), trie)).num_documents == 3
     assert not hasattr(Mixed((Everything(6),)), "num_documents")
-    with pytest.raises(InputError, match="other documents"):
+    with pytest.raises(InputError, match="number their documents differently"):
         Mixed((trie, Trie.from_docids(Docids.build([[2]], vocab_size=6)))).num_documents  # noqa: B018

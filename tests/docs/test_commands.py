@@ -1,4 +1,4 @@
-"""Every command of the site's pages runs, in order, where a reader would stand: a page a family always, all if slow."""
+"""Every command of the site's pages runs, in order, where a reader would stand: one page always, all if slow."""
 
 import pytest
 

@@ -22,6 +22,7 @@ def prepared_run(folder) -> pathlib.Path:
     return reader.prepared(folder) if needed else folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [pytest.param(block, id=f"line_{block.line}") for block in BLOCKS if not block.skip])
 def test_block(block, folder, prepared_run):
     reader.run(block, "README.md", folder, prepared_run)

@@ -164,6 +164,7 @@ def test_bilinear_and_its_gradient():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found, expected)
 
 
+@pytest.mark.slow
 def test_gdr_trains_the_head():
     model = GDRModel(MODULE, levels=LEVELS, normalize="level")
     batch = {

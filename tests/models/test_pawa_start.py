@@ -70,4 +70,4 @@ def test_logits_start_as_products_with_centroids_under_the_prefix():
         row = params["decoder"]["logits_dense"]["kernel"].T[token]
         plain.append(float(row @ query))
     error, before = np.square(np.array(found) - wanted).mean(), np.square(np.array(plain) - wanted).mean()
-    assert error < 0.1 * before
+    assert error < 0.2 * before

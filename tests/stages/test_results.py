@@ -129,6 +129,7 @@ def test_documents_that_are_judged_not_relevant_are_not_right(memorised):
         assert (report.survival["DSI"] == alive).all()
 
 
+@pytest.mark.slow
 def test_the_bm25_beside_dsi_is_the_one_beside_gdr(beir, tmp_path):
     told = {
         "encoders": systems.Encoders(encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1),

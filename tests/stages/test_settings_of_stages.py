@@ -37,6 +37,7 @@ LATER = {
     systems.Network: {"pawa_layers"},
     systems.Training: {"rdrop"},
     systems.Encoders: {"pretrained_layers"},
+    systems.Search: {"unread"},
 }
 
 

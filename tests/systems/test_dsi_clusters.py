@@ -16,6 +16,7 @@ from tests.small_dsi import COUNT, Said
 from tests.systems.gdr.small_run import settings
 
 
+@pytest.mark.slow
 def test_it_writes_the_clusters_of_gdr_and_a_place_in_them(tmp_path):
     source = small_data.write_beir(tmp_path / "mine", count=COUNT)
     told = settings()

@@ -69,7 +69,16 @@ def same(one, other):
     return np.array_equal(one.params["words"]["embedding"], other.params["words"]["embedding"])
 
 
-@pytest.mark.parametrize(("every", "lag"), [(3, None), (1, None), (2, 0), (1, 1), (2, 5)])
+@pytest.mark.parametrize(
+    ("every", "lag"),
+    [
+        (3, None),
+        (2, 0),
+        (2, 5),
+        pytest.param(1, None, marks=pytest.mark.slow),
+        pytest.param(1, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_mined_while_training_goes_on(stores, tmp_path, every, lag):
     """As if training stopped at every step that a table is due at; interrupted anywhere, the same comes out."""
     first, steps = random_negatives(stores[0].targets, DOCUMENTS, 3), 13

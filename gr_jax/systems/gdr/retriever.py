@@ -124,6 +124,7 @@ class GDRRetriever:
             )
         if owner is not None and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
             raise InputError("the documents of the vectors do not ascend", "Give the vectors in the corpus' order.")
+        owner = None if owner is None else np.asarray(owner, np.int32)
         self._owner, self.most_sentences, self.pieces = owner, most_sentences, pieces
         self.document_encoder = None if document_encoder is None else document_encoder.documents_alone()
         self.cids = docids_lib.names_of_clusters(cids)

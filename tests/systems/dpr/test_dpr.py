@@ -146,6 +146,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(finished, tmp_path, mon
         assert cut[name] == whole[name]
 
 
+@pytest.mark.slow
 def test_the_side_of_queries_is_trained_alone(beir, finished, tmp_path):
     """Against whole documents, whatever the index has vectors of; documents and their vectors stay as they are."""
     asked = training(steps=4, batch_size=12, negatives=3, evaluate_every=2, keep_best=None)
