@@ -171,7 +171,8 @@ class GenerativeRetriever:
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
         # Not `depth`: a document may have several docids, and each takes a beam.
-        most = depth if self.docids is None else min(k, len(self.docids))
+        named = getattr(self.documents_of, "docids", None)
+        most = depth if named is None else min(k, len(named))
         beams = max(self.beams, most) if self.documents_of.beam_each else self.beams
         for its, found, looked_up in self._decode(queries, mask, beams):
             own = found._replace(states=None, history=None)

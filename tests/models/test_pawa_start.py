@@ -55,6 +55,7 @@ def test_logits_start_as_products_with_centroids_under_the_prefix():
     params = initial_parameters(module, network, None, docids, vectors, 0)
     nodes = children(docids, vectors)
     assert len(nodes.token) > 40 and np.bincount(nodes.token).max() > 4
+    apply = jax.jit(lambda tokens: module.apply({"params": params}, queries, tokens))
     queries = np.array([[3, 8, 2]], np.int32)
     encoded = module.apply({"params": params}, queries, method="encode")
     query = np.asarray(module.apply({"params": params}, encoded, queries, method="query_vector"))[0]
@@ -65,7 +66,7 @@ def test_logits_start_as_products_with_centroids_under_the_prefix():
     for parent, token in zip(nodes.parent, nodes.token, strict=True):
         prefix = nodes.prefixes[parent]
         inputs = np.concatenate([[0], prefix[prefix != 0]])[None].astype(np.int32)
-        logits = module.apply({"params": params}, queries, inputs)
+        logits = apply(inputs)
         found.append(float(logits[0, -1, token]))
         row = params["decoder"]["logits_dense"]["kernel"].T[token]
         plain.append(float(row @ query))
