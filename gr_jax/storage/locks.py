@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -10,6 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from gr_jax.storage import atomic
+
+# What a file system without locks says.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 
 
 @contextlib.contextmanager
@@ -56,8 +60,9 @@ def _lock(file: IO, wait: Callable[[], None]) -> None:
     except BlockingIOError:
         wait()
         fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:
-        pass  # a file system without locks
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
 
 
 def _is_at(file: IO, path: pathlib.Path) -> bool:

@@ -1,7 +1,6 @@
 """Whatever bytes a file has: the readers give what it says or an InputError that names it, and never anything else."""
 
 import gzip
-import json
 import pathlib
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from gr_jax.corpus import Qrels, Queries, Run, read_beir
 from gr_jax.errors import InputError
 from tests import small_data
 from tests.bad_input.conftest import content
+from tests.bad_input.faults import sign
 
 _junk = st.binary(max_size=8) | st.sampled_from(
     [b"\0", b"\n", b"\r", b"\t", b"\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b'"', b"{", b"]", b"NaN", b"1e999", b"-"]
@@ -168,28 +168,17 @@ def test_any_flipped_bit_or_truncation_of_an_index(index, data):
 @given(data=st.data())
 def test_an_index_that_was_altered_together_with_its_checksums(index, data):
     """A checksum protects from accidents, not from whoever can compute one. What such a folder holds is never run, and
-    reading it ends in an ordinary error at worst: no crash, no read past the end of a mapped file.
+    reading it ends in an InputError at worst: no traceback, no crash, no read past the end of a mapped file.
     """
     import gr_jax
-    from gr_jax.storage import folder as implementation
 
     with tempfile.TemporaryDirectory() as root:
         copy = pathlib.Path(shutil.copytree(index, pathlib.Path(root) / "index"))
         name = data.draw(st.sampled_from([n for n in sorted(content(copy)) if (copy / n).stat().st_size]), label="file")
         (copy / name).write_bytes(_edit((copy / name).read_bytes(), data.draw(_edits, label="edits")))
-        for manifest in sorted(copy.rglob("manifest.json"), key=lambda path: -len(path.parts)):
-            try:
-                raw = json.loads(manifest.read_bytes())
-                raw.pop("manifest_sha256", None)
-                raw["files"] = {
-                    n: implementation._describe(manifest.parent / n)
-                    for n in implementation._list_files(manifest.parent)
-                }
-                manifest.write_bytes(implementation._render(raw))
-            except (ValueError, TypeError, AttributeError, KeyError):
-                pass  # the manifest itself was edited beyond recognition
+        sign(copy, copy / name)
         try:
             for document in gr_jax.load(copy).corpus:
                 str(document)
-        except (ValueError, KeyError, TypeError):  # InputError is a ValueError
-            pass
+        except InputError:
+            pass  # said
