@@ -1,9 +1,9 @@
 """The dense side, all of its rows: `python -m benchmarks.dense`.
 
 Quality by recipe, clustered and whole-corpus search beside faiss, a large corpus encoded by a process that is killed,
-generated queries, negatives gathered over devices, and a peer. Each part can be run alone (`benchmarks.dense_search`,
-`benchmarks.corpus_encoding`, …) and records its rows in a file of its own. About four hours on 2 cores, all of it
-resumable.
+generated queries, negatives gathered over devices, and two peers. Each part can be run alone
+(`benchmarks.dense_search`, `benchmarks.corpus_encoding`, …) and records its rows in a file of its own. About four
+hours on 2 cores, all of it resumable.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    bm25_speed,
     corpus_encoding,
     dense_peers,
     dense_quality,
@@ -27,6 +28,7 @@ PARTS = {
     "corpus_encoding": corpus_encoding,
     "gathered_negatives": gathered_negatives,
     "dense_peers": dense_peers,
+    "bm25_speed": bm25_speed,
 }
 
 

@@ -16,8 +16,6 @@ turns.
   each does. Documents are cut to 128 tokens on both sides, and among 64 of them there is nearly always one as long;
   queries are padded to 32 or 48 tokens here, to the longest there.
 * Encoding speed: texts to vectors, cut to 128 tokens; both sides sort by length.
-* BM25: from questions to documents and the search alone, beside bm25s with its compiled backend; it weighs the terms
-  of both. One question at a time and 128 together, among few and among many documents.
 * Quality, of one seed: full search of float32 vectors, documents of 256 tokens. Ours keeps the best of four looks
   at dev, as the system does, and they count in its core-minutes; the peer keeps its last step, as its Trainer does. In
   training it reads up to 128 tokens of a query, ours 48 (which cuts one in 46), and does not know which documents of
@@ -37,7 +35,6 @@ import itertools
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -49,8 +46,9 @@ import numpy as np
 
 from benchmarks import dense_quality, harness, systems
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
+from benchmarks.turns import speeds
 from gr_jax import evaluation, storage
-from gr_jax.corpus import Dataset, read_beir
+from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,9 +65,6 @@ THREADS = 2
 TURN, TURNS = 4, 7  # steps of a turn, and turns that count
 PARAGRAPHS, PARAGRAPH_LENGTH = 2000, 128
 DEPTH = 100
-# Data set, its subset, documents; and of each so many questions, so many times.
-LEXICAL = (("squad_dev", "", 2067), ("wiki_intro_179k", "100k", 100_000))
-QUESTIONS, LEXICAL_TURNS = 512, 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +237,7 @@ def training_speed(frozen: bool) -> dict[str, float]:
             steps=steps, optimizer=make_optimizer(prepared.training), seed=prepared.training.seed, eval_every=TURN
         )
         train(task, settings)
-    return _speeds(turns[2:], prepared.training.batch_size * TURN)
+    return speeds(turns[2:], prepared.training.batch_size * TURN)
 
 
 def encoding_speed() -> dict[str, float]:
@@ -262,84 +257,7 @@ def encoding_speed() -> dict[str, float]:
             ours = prepared.encoder.encode(texts, "document")
             turns.append((time.perf_counter() - started, ask(**request)["seconds"]))
         difference = float(np.abs(ours - np.load(answer)).max())
-    return {**_speeds(turns, len(texts)), "difference": difference}
-
-
-def lexical_speed(data: str, subset: str, batch: int) -> dict[str, float]:
-    """BM25 beside bm25s, which weighs the terms of both, compiled by numba on both sides: from texts to the best
-    documents, and the search alone, for `batch` questions of test at a time, in turns.
-
-    bm25s is given one thread or two, and texts by either of its tokenisers: what is fastest counts.
-    """
-    import bm25s
-    import Stemmer
-
-    from gr_jax import retrievers
-
-    harness.two_threads("dense_peers")
-    folder = harness.data_folder(data)
-    dataset = read_beir(folder, subset=folder / "subsets" / f"{subset}.ids.gz" if subset else None)
-    queries, stemmer = list(dataset.split_queries("test").texts)[:QUESTIONS], Stemmer.Stemmer("english")
-    ours = retrievers.BM25(dataset.corpus, progress=True)
-    peer = bm25s.BM25(k1=0.9, b=0.4, method="lucene", backend="numba")
-    tokenizer = bm25s.tokenization.Tokenizer(stopwords="en", stemmer=stemmer)
-    read_corpus = tokenizer.tokenize(list(dataset.corpus.contents), return_as="tuple", show_progress=False)
-    peer.index(read_corpus, show_progress=False)
-    parts = [queries[first : first + batch] for first in range(0, len(queries) - batch + 1, batch)]
-
-    def by_function(texts: list[str]) -> Any:
-        return bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
-
-    def by_class(texts: list[str]) -> Any:
-        return tokenizer.tokenize(texts, update_vocab=False, return_as="ids", show_progress=False)
-
-    def best(words: Any, threads: int) -> Any:
-        return peer.retrieve(words, k=DEPTH, show_progress=False, n_threads=threads)
-
-    ways = list(itertools.product((by_function, by_class), (0, 2)))
-    fastest = min(ways, key=lambda way: _median(lambda texts: best(way[0](texts), way[1]), parts))
-    read = {tuple(texts): (ours.asked(texts), by_class(texts)) for texts in parts}
-    threads = min((0, 2), key=lambda threads: _median(lambda texts: best(read[tuple(texts)][1], threads), parts))
-    sides: dict[str, Callable[[list[str]], Any]] = {
-        "ours": lambda texts: ours.retrieve(texts, DEPTH),
-        "peer": lambda texts: best(fastest[0](texts), fastest[1]),
-        "our search": lambda texts: ours.postings.search(read[tuple(texts)][0], DEPTH),
-        "peer's search": lambda texts: best(read[tuple(texts)][1], threads),
-    }
-    turns: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(LEXICAL_TURNS + 1):
-        for texts in parts:
-            for name, side in sides.items():
-                started = time.perf_counter()
-                side(texts)
-                if turn:  # compiled, caches warm
-                    turns[name].append(time.perf_counter() - started)
-    found = ours.retrieve(queries, DEPTH)
-    scores = best(by_function(queries), 0).scores
-    alone = _speeds(list(zip(turns["our search"], turns["peer's search"], strict=True)), batch)
-    return {
-        **_speeds(list(zip(turns["ours"], turns["peer"], strict=True)), batch),
-        "search alone, times faster": alone["times faster"],
-        "difference": float(np.abs(np.where(np.isfinite(found.score), found.score, 0) - scores).max()),
-    }
-
-
-def _median(function: Callable[[list[str]], Any], parts: list[list[str]]) -> float:
-    seconds = []
-    for texts in [*parts[:1], *parts]:
-        started = time.perf_counter()
-        function(texts)
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[1:])
-
-
-def _speeds(turns: list[tuple[float, float]], count: int) -> dict[str, float]:
-    """Medians over turns of (seconds of ours, of the peer), each for `count` things."""
-    return {
-        "times faster": statistics.median(theirs / ours for ours, theirs in turns),
-        "a second": count / statistics.median(ours for ours, _ in turns),
-        "peer's a second": count / statistics.median(theirs for _, theirs in turns),
-    }
+    return {**speeds(turns, len(texts)), "difference": difference}
 
 
 def _peers_vectors(run: RecipeRun) -> pathlib.Path:
@@ -408,12 +326,6 @@ def quality(split: str, ours: bool) -> dict[str, float]:
     return values
 
 
-@functools.cache
-def _fingerprint(data: str, subset: str) -> str:
-    folder = harness.data_folder(data)
-    return read_beir(folder, subset=folder / "subsets" / f"{subset}.ids.gz" if subset else None).corpus.fingerprint
-
-
 def rows() -> list[harness.Row]:
     """The table."""
     corpus = RUNS[0].fingerprint
@@ -445,22 +357,6 @@ def rows() -> list[harness.Row]:
             runs=RUNS[:1],
         )
     )
-    for (data, subset, documents), batch in itertools.product(LEXICAL, (1, 128)):
-        found.append(
-            harness.Row(
-                name=f"BM25 among {documents:,}, {'one question at a time' if batch == 1 else f'{batch} together'}",
-                config={
-                    "data": data, "subset": subset, "what": "lexical speed", "depth": DEPTH, "batch": batch,
-                    "questions": QUESTIONS, "turns": LEXICAL_TURNS,
-                },
-                measure=functools.partial(lexical_speed, data, subset, batch),
-                at_least={"times faster": 1.0, "search alone, times faster": 1.0},
-                at_most={"difference": 1e-4},
-                note="questions a second; bm25s with numba",
-                corpus=functools.partial(_fingerprint, data, subset),
-                speed=True,
-            )
-        )  # fmt: skip
     for split, ours in itertools.product(SPLITS, (False, True)):
         peers = f"{split}, sentence-transformers, small budget"
         found.append(

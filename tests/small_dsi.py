@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
 import pathlib
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 
 from gr_jax import systems
 from gr_jax.retrievers import Searcher
-from tests import small_data
+from tests import shared, small_data
 
 COUNT = 24
 
@@ -70,9 +68,6 @@ class Memorised:
 
 def memorise(tmp_path_factory: pytest.TempPathFactory) -> Memorised:
     """64 documents, learnt by heart, with every stage. One worker trains; for the others all is made."""
-    base = tmp_path_factory.getbasetemp()
-    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "memorised"
-    folder = root / "mine"
     system = dsi(
         identifiers=systems.Identifiers(branching=8, leaf_capacity=8, tokens="position"),
         network=network(width=48, heads=4, mlp_width=96, dropout=0.0),
@@ -81,9 +76,8 @@ def memorise(tmp_path_factory: pytest.TempPathFactory) -> Memorised:
             keep_best="dev/RR@10", dev_queries=8,
         ),
     )  # fmt: skip
-    root.mkdir(exist_ok=True)
-    with open(root / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared.folder(tmp_path_factory, "memorised") as root:
+        folder = root / "mine"
         if not folder.exists():
             small_data.write_beir(folder, count=64)
         searcher = system.run(folder, root / "runs" / "mine", say=quiet)

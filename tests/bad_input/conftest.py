@@ -8,13 +8,14 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import pytest
 
-from tests import small_data
+from tests import shared, small_data
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 # The smallest network there is, hardly trained: what it answers does not matter here.
@@ -103,9 +104,14 @@ def content(folder: pathlib.Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> pathlib.Path:
-    """A folder with the documents `mine` and everything the system made of them under `runs/mine`."""
-    root = tmp_path_factory.mktemp("finished")
-    small_data.write_beir(root / "mine", count=24)
-    done = launch("recipe", *recipe_flags(root / "mine", root / "runs" / "mine"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return root
+    """A folder with the documents `mine` and everything the system made of them under `runs/mine`.
+
+    Made once; every worker has a copy of its own.
+    """
+    with shared.folder(tmp_path_factory, "finished") as made:
+        if not (made / "mine").exists():
+            small_data.write_beir(made / "mine", count=24)
+        done = launch("recipe", *recipe_flags(made / "mine", made / "runs" / "mine"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        root = tmp_path_factory.mktemp("finished")
+        return shutil.copytree(made, root, dirs_exist_ok=True)
