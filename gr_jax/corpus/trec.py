@@ -15,6 +15,7 @@ from gr_jax.errors import InputError
 
 # Tools that measure count the documents of each grade up to the highest, and beyond 32 bits they count wrongly.
 MAX_GRADE = 1_000_000
+GRADES = f"Give whole numbers, of at most {MAX_GRADE:,}."
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -38,7 +39,7 @@ class Qrels(Mapping[str, Mapping[str, int]]):
             for doc_id, grade in grades.items():
                 problem = check_grade(grade)
                 if problem:
-                    raise InputError(problem, "Give whole numbers.", value=(query_id, doc_id, grade))
+                    raise InputError(problem, GRADES, value=(query_id, doc_id, grade))
             self._judgements[query_id] = MappingProxyType({doc_id: int(grade) for doc_id, grade in grades.items()})
 
     @classmethod
@@ -248,7 +249,7 @@ def read_qrels(file: str | os.PathLike) -> Iterator[tuple[int, str, str, int]]:
         except ValueError:
             problem = "a grade is no integer"
         if problem:
-            raise InputError(problem, "Write a whole number.", file=file, line=number, value=line)
+            raise InputError(problem, GRADES, file=file, line=number, value=line)
         yield number, fields[0], fields[-2], grade
 
 

@@ -55,6 +55,15 @@ def bits_of(key):
     return np.uint32(rising & np.uint64(0x7FFFFFFF) if rising >> np.uint64(31) else rising ^ np.uint64(0xFFFFFFFF))
 
 
+@numba.njit(nogil=True)
+def above(x, bound):
+    """How many numbers are above a bound: processors compare many at once where none is a reason to stop."""
+    count = 0
+    for i in range(len(x)):
+        count += x[i] > bound
+    return count
+
+
 @numba.njit(inline="always", nogil=True)
 def _part(keys, first, last):
     """Puts what is smaller than a middling key before it, the rest behind; returns where it is then."""

@@ -226,7 +226,12 @@ def read(folder: pathlib.Path, *, multiplicity: int, coded: bool, mmap: bool) ->
     documents = storage.load_array(folder / "documents.npy", dtype=np.int32, ndim=1)
     rows = storage.load_array(folder / "rows.npy", mmap=mmap, dtype=np.float32, ndim=2)
     entries = len(documents)
+    coded_so = codes is None or (
+        codes.codes.shape == rows.shape
+        and codes.row_scales.shape == rows.shape[:1]
+        and codes.dimension_scales.shape == rows.shape[1:]
+    )
     ascend = len(offsets) and offsets[0] == 0 and offsets[-1] == entries and (offsets[1:] >= offsets[:-1]).all()
-    if not ascend or len(rows) != entries or (codes is not None and len(codes.codes) != entries):
+    if not ascend or len(rows) != entries or not coded_so:
         raise InputError("clusters, documents and vectors do not fit together", "Make it again.", file=folder)
     return Tiles(offsets, documents, rows, codes, multiplicity)

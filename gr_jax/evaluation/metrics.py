@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gr_jax.corpus.trec import check_grade
+from gr_jax.corpus.trec import GRADES, Qrels, check_grade
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def evaluate(
             value=run_ids[0],
         )
     ranked = {query_id: _by_rank(query_id, run[query_id]) for query_id in run_ids if query_id in qrels}
-    _check_grades(qrels)
+    if not isinstance(qrels, Qrels):  # which has checked its own
+        _check_grades(qrels)
     judged = {query_id: {doc: int(grade) for doc, grade in qrels[query_id].items()} for query_id in qrels}
     rows = {query_id: row for row, query_id in enumerate(judged)}
     per_query = {measure: np.zeros(len(rows)) for measure in parsed}
@@ -142,7 +143,7 @@ def _check_grades(judged: Mapping[str, Mapping[str, int]]) -> None:
     for query_id, grades in judged.items():
         for doc_id, grade in grades.items():
             if problem := check_grade(grade):
-                raise InputError(problem, "Give whole numbers.", value=(query_id, doc_id, grade))
+                raise InputError(problem, GRADES, value=(query_id, doc_id, grade))
 
 
 def _compute(measures: list, judged: dict[str, dict[str, int]], ranked: dict[str, dict[str, float]]) -> list:

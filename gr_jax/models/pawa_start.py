@@ -32,7 +32,7 @@ def prefix_states(
     inputs = np.concatenate([np.zeros((len(prefixes), 1), np.int32), prefixes], axis=1)[:, : int(lengths.max()) + 1]
 
     @jax.jit
-    def read(tokens: Any) -> Any:
+    def read(params: Any, tokens: Any) -> Any:
         # Whatever the query: its own part of the features is cut off.
         features: Any = module.apply({"params": params}, np.ones((len(tokens), 1), np.int32), tokens, method="features")
         return features[..., module.feature_dim :]
@@ -41,7 +41,7 @@ def prefix_states(
     for start in range(0, len(inputs), _AT_ONCE):
         some = inputs[start : start + _AT_ONCE]
         padded = np.pad(some, ((0, min(_AT_ONCE, len(inputs)) - len(some)), (0, 0)))
-        states = np.asarray(read(padded), np.float32)[: len(some)]
+        states = np.asarray(read(params, padded), np.float32)[: len(some)]
         found.append(states[np.arange(len(some)), lengths[start : start + _AT_ONCE]])
     return np.concatenate(found)
 

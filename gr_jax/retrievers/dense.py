@@ -57,7 +57,7 @@ class DenseRetriever:
             owner is not None and len(owner) != searcher.num_documents
         ):
             raise InputError("each vector needs the document that it belongs to", "Give the owner of every vector.")
-        if owner is not None and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
+        if owner is not None and len(owner) and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
             raise InputError("the documents of the vectors do not ascend", "Give the vectors in the corpus' order.")
         self.encoder, self.searcher, self.most_sentences = encoder, searcher, most_sentences
         owner = None if owner is None else np.asarray(owner, np.int32)

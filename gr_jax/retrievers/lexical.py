@@ -105,11 +105,12 @@ class BM25:
         ]
 
     def _number_of(self, word: str) -> int:
-        """The number of a word's term; −1 where no document has it."""
+        """The number of a word's term; −1 where no document has it, or an update has not weighed it yet."""
         number = self._numbers.get(word)
         if number is None:
             terms = self._analyzer.terms([word])
             number = self._terms.get(terms[0], -1) if terms else -1
+            number = number if number < len(self._offsets) - 1 else -1
             if len(self._numbers) >= _REMEMBERED:
                 self._numbers.clear()
             self._numbers[word] = number
@@ -210,7 +211,7 @@ class BM25:
           path: the folder.
           corpus: the corpus that was indexed; only the places in explanations need it.
           verify: check the checksums; False where that was just done.
-          mmap: leave the arrays on disk until they are touched.
+          mmap: leave the arrays on disk; those of documents are read once, to check them.
 
         Raises:
           InputError: not such a folder, altered, or made from another corpus.

@@ -12,6 +12,7 @@ import itertools
 import os
 import threading
 from collections.abc import Sequence
+from concurrent import futures
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -85,10 +86,12 @@ def _by_loop(postings: Postings, queries: Sequence[Sequence[int]], k: int, allow
     found = np.empty((batch, k), np.int32), np.empty((batch, k), np.float32)
     starts = np.array([0, *itertools.accumulate(map(len, queries))])
     terms = np.array(queries[0] if batch == 1 else [*itertools.chain.from_iterable(queries)], np.int64)
-    arrays = (postings.weights, postings.documents, postings.offsets, terms, starts, np.ascontiguousarray(allowed))
+    allowed = np.ascontiguousarray(allowed)
+    arrays = (postings.weights, postings.documents, postings.offsets, terms, starts)
 
     def search(first: int, last: int) -> None:
-        posting_loops.search(*arrays, first, last, _zeros(postings.num_documents), *found)
+        sums = _zeros(postings.num_documents)
+        posting_loops.search(*arrays, allowed, postings.num_documents, first, last, sums, *found)
 
     if batch == 1:
         search(0, 1)
@@ -96,12 +99,14 @@ def _by_loop(postings: Postings, queries: Sequence[Sequence[int]], k: int, allow
     work = int((postings.offsets[terms + 1] - postings.offsets[terms]).sum())
     threads = max(1, min(_cores(), batch, work // _WORTH_A_THREAD))
     borders = [batch * part // threads for part in range(threads + 1)]
-    others = [threading.Thread(target=search, args=part) for part in itertools.pairwise(borders[1:])]
-    for thread in others:
-        thread.start()
-    search(*borders[:2])
-    for thread in others:
-        thread.join()
+    if threads == 1:
+        search(0, batch)
+        return found
+    with futures.ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(search, *part) for part in itertools.pairwise(borders[1:])]
+        search(*borders[:2])
+        for other in others:
+            other.result()
     return found
 
 

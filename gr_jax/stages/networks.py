@@ -177,23 +177,28 @@ def initial_parameters(
     additive = docids.scheme == "residual_quantization"
     table = docids_lib.token_vectors(docids, vectors, additive=additive)
     if unit:
-        table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
+        table = _unit_rows(table)
     if not additive:  # tokens that never end a docid stand for clusters
         cluster = np.ones(len(table), bool)
         cluster[docids.tokens[np.arange(len(docids)), docids.lengths - 1]] = False
         table[cluster] *= network.temperature / network.cluster_temperature
     table = np.pad(table, ((0, module.vocab_size - len(table)), (0, 0)))
     params = initialise_docid_tables(params, table, network.temperature)
-    return params if additive or not module.pawa_layers else _with_head(params, module, network, docids, vectors)
+    return params if additive or not module.pawa_layers else _with_head(params, module, network, docids, vectors, unit)
+
+
+def _unit_rows(x: np.ndarray) -> np.ndarray:
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
 
 
 def _with_head(
-    params: dict, module: models.EncoderDecoder, network: Network, docids: Docids, vectors: np.ndarray
+    params: dict, module: models.EncoderDecoder, network: Network, docids: Docids, vectors: np.ndarray, unit: bool
 ) -> dict:
     """NCI's head, too, starts from the centroids: those of the documents under each prefix."""
     nodes = docids_lib.children(docids, vectors)
     scale = np.where(nodes.ends, network.temperature, network.cluster_temperature)[:, None]
-    missing = nodes.vectors / scale - params["decoder"]["logits_dense"]["kernel"].T[nodes.token]
+    centroids = _unit_rows(nodes.vectors) if unit else nodes.vectors
+    missing = centroids / scale - params["decoder"]["logits_dense"]["kernel"].T[nodes.token]
     states = pawa_start.prefix_states(module, params, nodes.prefixes)
     kernel = pawa_start.nearest_kernel(states, nodes.parent, nodes.token, missing, module.vocab_size)
     return {**params, "pawa": {**params["pawa"], "kernel": kernel}}

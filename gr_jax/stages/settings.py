@@ -224,7 +224,9 @@ def _check_rules(name: str, value: Any, rules: _Rules) -> None:
         if isinstance(one, bool) or not isinstance(one, int | float):
             continue
         if isinstance(one, int) and abs(one) > _LARGEST_INT:
-            raise InputError(f"{name} is no number of 32 bits", f"Set it to {_LARGEST_INT} or less.", value=value)
+            raise InputError(
+                f"{name} is no number of 32 bits", f"Set it between -{_LARGEST_INT} and {_LARGEST_INT}.", value=value
+            )
         if rules.at_least is not None and one < rules.at_least:
             raise InputError(f"{name} is too small", f"Set it to {rules.at_least:g} or more.", value=value)
         if rules.above is not None and one <= rules.above:

@@ -11,13 +11,14 @@ from typing import Any
 
 import gin
 import numpy as np
+from jaxtyping import Int
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import storage, text
 from gr_jax.corpus.passages import sentence_passages
+from gr_jax.corpus.pieces import text_pieces
 from gr_jax.models import corpus_encoding, lsa
 from gr_jax.retrievers.dense_encoder import DenseEncoder
-from gr_jax.retrievers.passages import passages_of
 from gr_jax.stages import pretrained
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
@@ -84,7 +85,8 @@ def vectors(
     from gr_jax.interop import huggingface
 
     network = huggingface.load_sentence_encoder(pretrained.pretrained_folder(encoder.name))
-    place.notes["read"] = how_much_is_read(network.vocabulary, dataset.document_texts(), max_length)
+    counts = token_counts(network.vocabulary, dataset.document_texts())
+    place.notes["read"] = how_much_is_read(counts, max_length, room_of(network.vocabulary, max_length))
     _encode(place, network, texts, max_length)
 
 
@@ -100,9 +102,10 @@ def encoded(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, senten
     dataset = load_dataset(corpus)
     texts, owner = passages(dataset, sentences)
     np.save(place.folder / "owner.npy", owner)
-    read = how_much_is_read(network.vocabulary, dataset.document_texts(), network.lengths["document"])
-    place.notes["read"] = read
-    _encode(place, network.of_documents, texts, network.lengths["document"])
+    length = network.lengths["document"]
+    counts = token_counts(network.vocabulary, dataset.document_texts())
+    place.notes["read"] = how_much_is_read(counts, length, network.room)
+    _encode(place, network.of_documents, texts, length)
 
 
 @stage(shared=True)
@@ -116,31 +119,45 @@ def pieces(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, above: 
     """
     network, dataset = DenseEncoder.load(encoder / "encoder", mesh=all_devices()), load_dataset(corpus)
     length = network.lengths["document"]
-    read = how_much_is_read(network.vocabulary, dataset.document_texts(), max(length, LONG))
+    counts = token_counts(network.vocabulary, dataset.document_texts())
+    read = how_much_is_read(counts, max(length, LONG), network.room + max(0, LONG - length))
     place.notes.update({"read": read, "vectors": 0})
     if read["tokens read"] >= (1 - above) * read["tokens"]:
         return
-    texts, owner = passages_of(dataset.corpus, network, 0, True)
+    texts, owner = text_pieces(dataset.corpus, network.token_counts, network.room, counts)
     np.save(place.folder / "owner.npy", owner)
     _encode(place, network.of_documents, network.rewritten(texts), length)
 
 
-def how_much_is_read(vocabulary: text.Vocabulary, texts: Sequence[str], length: int) -> dict[str, int]:
+def token_counts(vocabulary: text.Vocabulary, texts: Sequence[str]) -> Int[np.ndarray, " texts"]:
+    """Tokens of each text, without what is put around it."""
+    counts = np.zeros(len(texts), np.int64)
+    for start in range(0, len(texts), _AT_ONCE):
+        some = vocabulary.encode_batch(list(texts[start : start + _AT_ONCE]))
+        counts[start : start + len(some)] = [len(ids) for ids in some]
+    return counts
+
+
+def room_of(vocabulary: text.Vocabulary, length: int) -> int:
+    """What a length leaves to a text's own tokens."""
+    return length - len(vocabulary.prefix) - len(vocabulary.suffix)
+
+
+def how_much_is_read(counts: Int[np.ndarray, " texts"], length: int, room: int) -> dict[str, int]:
     """How many documents and tokens there are, how many documents are cut, and how many tokens are read.
 
     Args:
-      vocabulary: of what reads.
-      texts: the documents, as they are read.
+      counts: tokens of each document, see `token_counts`.
       length: tokens that are read of each, those that are put around a text included.
+      room: without those.
     """
-    room = length - len(vocabulary.prefix) - len(vocabulary.suffix)
-    found = {"documents": len(texts), "cut": 0, "tokens": 0, "tokens read": 0, "length": length}
-    for start in range(0, len(texts), _AT_ONCE):
-        counts = np.array([len(ids) for ids in vocabulary.encode_batch(list(texts[start : start + _AT_ONCE]))])
-        found["cut"] += int((counts > room).sum())
-        found["tokens"] += int(counts.sum())
-        found["tokens read"] += int(np.minimum(counts, room).sum())
-    return found
+    return {
+        "documents": len(counts),
+        "cut": int((counts > room).sum()),
+        "tokens": int(counts.sum()),
+        "tokens read": int(np.minimum(counts, room).sum()),
+        "length": length,
+    }
 
 
 def what_is_read(reader: pathlib.Path, in_pieces: pathlib.Path | None = None) -> str:

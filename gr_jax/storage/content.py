@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gr_jax.errors import InputError
 
-_MOST = 1 << 20
+_MOST = 1_000_000  # as `retrievers.check_question` has it
+_OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def check_counts(folder: str | os.PathLike, meta: Mapping[str, Any], *names: str) -> None:
@@ -29,7 +31,8 @@ def check_counts(folder: str | os.PathLike, meta: Mapping[str, Any], *names: str
 
 @contextlib.contextmanager
 def explain_content(folder: str | os.PathLike) -> Iterator[None]:
-    """Whatever is raised within becomes an `InputError` about the folder.
+    """What its content raises within becomes an `InputError` about the folder; what the machine lacks, a package or a
+    place on the disk, is said as it is.
 
     Checksums protect from accidents, not from whoever computes them anew. Loaders look values up and hand them to
     libraries, each of which has errors of its own for values that it cannot use.
@@ -37,10 +40,16 @@ def explain_content(folder: str | os.PathLike) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.file is not None:
+        if error.file is not None or isinstance(error.__cause__, ImportError):
             raise
         raise InputError(error.problem, "Make the artefact again.", file=folder, value=error.value) from error
+    except MemoryError as error:
+        raise InputError(
+            f"there is not enough memory for it: {error}", "Free memory, or make the artefact again.", file=folder
+        ) from error
     except Exception as error:
+        if isinstance(error, ImportError) or (isinstance(error, OSError) and error.errno in _OF_THE_MACHINE):
+            raise
         said = (str(error).splitlines() or [""])[0][:200]
         raise InputError(
             f"its content makes no sense: {type(error).__name__}: {said}",

@@ -48,7 +48,11 @@ def _hold(path: pathlib.Path, wait: Callable[[], None]) -> IO:
                 file = open(path, "a")
             except FileNotFoundError:  # another process has just left, and removed the folder
                 continue
-        _lock(file, wait)
+        try:
+            _lock(file, wait)
+        except BaseException:
+            file.close()
+            raise
         if _is_at(file, path):
             return file
         file.close()  # who held it has removed it: another process may hold one of the same name by now

@@ -81,9 +81,10 @@ class System(Settings):
 
 
 def _check_places(runner: Runner, source: Source) -> None:
-    """Raises InputError where no folder can have a name, or what is made would lie among the documents."""
+    """Raises InputError where no folder can have a name, or is the documents' own."""
     for name, folder in (("MODEL_DIR", runner.model_dir), ("shared_dir", runner.shared_dir)):
-        if isinstance(source, BeirFolder) and storage.resolved(folder) == storage.resolved(source.folder):
+        place = storage.resolved(folder)
+        if isinstance(source, BeirFolder) and place == storage.resolved(source.folder):
             raise InputError(
                 f"{name} is the folder of the documents", f"Name another folder as {name}.", file=os.fspath(folder)
             )

@@ -53,7 +53,10 @@ class MetricWriter:
 
 
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; one that a kill cut short, or that is damaged, is left out."""
+    """The lines of a `metrics.jsonl`.
+
+    One that a kill cut short, that is damaged, or that has a value that is no number is left out.
+    """
     records = []
     for line in pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
         try:

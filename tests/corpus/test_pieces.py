@@ -59,3 +59,20 @@ def test_a_text_without_sentences_or_spaces(room):
     further = "".join(texts[1:])
     assert texts[0] == text and text[: min(room, 10)] + further == text and all(len(one) <= room for one in texts[1:])
     assert owner.tolist() == [0] * len(texts)
+
+
+@hypothesis.given(strategies.text("ab. ", max_size=120), strategies.integers(1, 30))
+def test_words_of_any_length_fit(text, room):
+    """A token is a letter, so that words differ, and one may be longer than there is room."""
+
+    def letters(texts) -> np.ndarray:
+        return np.array([len("".join(one.split())) for one in texts], np.int64)
+
+    corpus = Corpus.from_documents([Document("d", "", text)])
+    pieces, _ = text_pieces(corpus, letters, room)
+    whole = "".join(text.split())
+    assert "".join(pieces[0].split()) == whole
+    assert (letters(pieces[1:]) <= room).all()
+    after = "".join("".join(piece.split()) for piece in pieces[1:])
+    assert whole.endswith(after) and len(whole) - len(after) <= room
+    assert text_pieces(corpus, letters, room, letters(corpus.contents))[0] == pieces

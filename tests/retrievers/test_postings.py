@@ -80,20 +80,53 @@ def test_both_ways_add_the_same_numbers_in_the_same_order(monkeypatch):
 
 
 def test_threads_share_a_batch(way, monkeypatch):
-    started = []
+    parts, zeros = [], postings_lib._zeros
     monkeypatch.setattr(postings_lib, "_WORTH_A_THREAD", 1)
     monkeypatch.setattr(postings_lib, "_cores", lambda: 3)
-
-    class Thread(threading.Thread):
-        def start(self):
-            started.append(self)
-            super().start()
-
-    monkeypatch.setattr(threading, "Thread", Thread)
+    monkeypatch.setattr(postings_lib, "_zeros", lambda length: (parts.append(length), zeros(length))[1])
     postings, table = draw()
     for one, other in zip(postings.search(QUERIES, 9), expected(table, QUERIES, 9), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert len(started) == (2 if way == "numba" else 0)
+    assert len(parts) == (3 if way == "numba" else 0)
+
+
+def test_a_thread_that_fails_is_heard_of(monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(postings_lib, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(postings_lib, "_cores", lambda: 2)
+    zeros = postings_lib._zeros
+
+    def room(length):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError("no room")
+        return zeros(length)
+
+    monkeypatch.setattr(postings_lib, "_zeros", room)
+    with pytest.raises(MemoryError, match="no room"):
+        draw()[0].search(QUERIES, 3)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_many_documents_of_few_terms_and_of_many(filtered):
+    """Sums are looked up where there are few postings, else all of them are looked at: both by the same rule."""
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    count = 3000
+    table = np.where(
+        rng.random((6, count)) < [[0.9], [0.5], [0.1], [0.02], [0.003], [0]], rng.integers(1, 9, (6, count)), 0
+    )
+    terms, documents = np.nonzero(table)
+    offsets = np.searchsorted(terms, np.arange(7)).astype(np.int64)
+    postings = Postings(table[terms, documents].astype(np.float32), documents.astype(np.int32), offsets, count)
+    allowed = rng.random((1, count)) < 0.3 if filtered else None
+    queries = [[0], [1, 2], [3], [4], [4, 3], [0, 1, 2, 3, 4, 5], [5], [2, 2]]
+    found = postings.search(queries, 40, allowed)
+    for row, query in enumerate(queries):
+        sums = table[query].sum(axis=0)
+        order = np.lexsort((np.arange(count), -sums))
+        order = [d for d in order if sums[d] > 0 and (allowed is None or allowed[0, d])][:40]
+        assert found[0][row, : len(order)].tolist() == order and (found[0][row, len(order) :] == -1).all()
+        np.testing.assert_array_equal(found[1][row, : len(order)], sums[order])
 
 
 def test_nothing_to_search(way):

@@ -10,7 +10,7 @@ from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.training import folder_bytes
-from gr_jax.stages.vectors import how_much_is_read
+from gr_jax.stages.vectors import how_much_is_read, room_of, token_counts
 from gr_jax.systems.colbert.retriever import LateInteractionRetriever
 from gr_jax.systems.colbert.token_encoder import TokenEncoder
 
@@ -24,7 +24,9 @@ def token_vectors(place: Place, corpus: pathlib.Path, model: pathlib.Path, *, pr
     """
     dataset = load_dataset(corpus)
     encoder = TokenEncoder.load(model / "encoder")
-    read = how_much_is_read(encoder.vocabulary, dataset.document_texts(), encoder.lengths["document"])
+    counts = token_counts(encoder.vocabulary, dataset.document_texts())
+    length = encoder.lengths["document"]
+    read = how_much_is_read(counts, length, room_of(encoder.vocabulary, length))
     vectors = encoder.encode_documents(
         dataset.corpus.contents,
         place.folder / "vectors",

@@ -23,7 +23,7 @@ from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
 from gr_jax.stages.training import folder_bytes
-from gr_jax.stages.vectors import how_much_is_read
+from gr_jax.stages.vectors import how_much_is_read, room_of, token_counts
 from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.systems.base import System
 from gr_jax.systems.cross_encoder import training as learning
@@ -117,8 +117,10 @@ class BM25CrossEncoder(System):
 def index(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, model: pathlib.Path, *, depth: int) -> None:
     """BM25, the scorer of its first `depth` documents, and all documents, in one folder."""
     dataset, scorer = load_dataset(corpus), CrossEncoderScorer.load(model / "scorer")
-    # What the longest query leaves of a pair.
-    read = how_much_is_read(scorer.vocabulary, dataset.document_texts(), scorer.max_length - scorer.query_length)
+    # What the longest query leaves of a pair, whose length counts the first token once.
+    length = scorer.max_length - scorer.query_length + len(scorer.vocabulary.prefix)
+    counts = token_counts(scorer.vocabulary, dataset.document_texts())
+    read = how_much_is_read(counts, length, room_of(scorer.vocabulary, length))
     retriever = RerankRetriever(
         load_bm25(bm25, dataset),
         scorer,

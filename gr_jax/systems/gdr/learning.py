@@ -31,7 +31,7 @@ from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.gdr.batches import GDRBatches
 from gr_jax.systems.gdr.model import DOCUMENT, GDRModel
 from gr_jax.systems.gdr.retriever import GDRRetriever
-from gr_jax.systems.gdr.settings import ClusterSearch, Look, Matching
+from gr_jax.systems.gdr.settings import Look, Matching
 from gr_jax.systems.gdr.vectors_alone import VectorsAlone
 from gr_jax.training import negatives as tables
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
@@ -42,9 +42,9 @@ from gr_jax.training.task import Task
 # Documents move as a pretrained encoder does, where nobody says otherwise.
 DOCUMENT_MULTIPLIERS = {f"{DOCUMENT}/token_embedder": 0.0, DOCUMENT: 0.05}
 
-# Tokens of a question by which dev is looked at and negatives are mined again: what an index reads where nobody says
-# otherwise. What this one's index reads is no setting of training.
-LOOK_QUERY_LENGTH = ClusterSearch.max_query_length
+# Tokens of a question by which dev is looked at and negatives are mined again. What the index reads of a query is no
+# setting of training.
+LOOK_QUERY_LENGTH = 64
 
 
 @stage(trains=True)

@@ -122,7 +122,7 @@ class GDRRetriever:
                 "Give the owner of every vector with most_sentences ≥ 1 or with pieces, and None without.",
                 value=most_sentences,
             )
-        if owner is not None and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
+        if owner is not None and len(owner) and (owner[0] < 0 or np.any(owner[1:] < owner[:-1])):
             raise InputError("the documents of the vectors do not ascend", "Give the vectors in the corpus' order.")
         owner = None if owner is None else np.asarray(owner, np.int32)
         self._owner, self.most_sentences, self.pieces = owner, most_sentences, pieces
