@@ -18,6 +18,7 @@ from gr_jax.dense.tiles import Tiles, candidates
 
 _MOST_SCORES = 1 << 24  # scores that are held at once: more queries together read a tile less often
 _ALONE = 1 << 18  # scores of one query that are held in fresh memory
+_TOGETHER = 1 << 17  # numbers that are read for one query: for fewer a thread starts in vain
 
 
 def search(
@@ -101,15 +102,26 @@ def _search(tiles, queries, clusters, bonus, k, live, allowed, lengths, tanh, ov
 
 
 def _search_one(tiles, queries, clusters, bonus, k, live, allowed, tanh, overfetch) -> Found:
-    """What `_search` finds for one query, by one call on one thread: to spread so little costs more than to do it."""
+    """What `_search` finds for one query: scored by all threads where it is worth their start and none is searching."""
     loops = _loops()
     most, unique = k * tiles.multiplicity, tiles.multiplicity == 1
-    asked = (queries, tiles.offsets, tiles.documents, clusters, bonus, live, allowed, k)
-    if tiles.codes is None:
-        return loops.search_one(tiles.rows, *asked, most, tanh)
-    codes = tiles.codes
-    coded = (codes.codes, codes.row_scales, codes.dimension_scales, tiles.rows)
-    return loops.search_codes_one(*coded, *asked, candidates(most, overfetch), unique, tanh)
+    length = clusters.shape[1] * tiles.largest
+    together = length * queries.shape[1] >= _TOGETHER and _lock.acquire(blocking=False)
+    try:
+        scores = _scratch(length) if together else np.empty(length, np.float32)
+        asked = (tiles.offsets, clusters, scores)
+        chosen = (tiles.offsets, tiles.documents, clusters, bonus, live, allowed, k)
+        if tiles.codes is None:
+            (loops.score_together if together else loops.score_alone)(tiles.rows, queries, *asked)
+            return loops.select_alone(scores, *chosen, most, tanh)
+        codes = tiles.codes
+        rounded, scales = loops.rounded(queries, codes.dimension_scales)
+        score = loops.score_codes_together if together else loops.score_codes_alone
+        score(codes.codes, codes.row_scales, rounded, scales, *asked)
+        return loops.select_codes_alone(scores, tiles.rows, queries, *chosen, candidates(most, overfetch), unique, tanh)
+    finally:
+        if together:
+            _lock.release()
 
 
 _lock = threading.Lock()

@@ -28,7 +28,7 @@ from gr_jax.dense.compiled import (
 prange = numba.prange
 
 _SCORES = numba.float32[::1]
-_CHUNK = 32  # scores whose largest is compared first
+_CHUNK = 32  # scores that are compared at once
 
 
 @loop(INT32_2, INT64, INT64)
@@ -128,12 +128,13 @@ def score_codes(codes, row_scales, queries, scales, offsets, groups, pairs, plac
             )
 
 
-@numba.njit(fastmath=True, nogil=True)
-def largest(x, start, stop):
-    found = x[start]
-    for i in range(start + 1, stop):
-        found = max(found, x[i])
-    return found
+@numba.njit(nogil=True)
+def reach(x, bound):
+    """How many numbers reach a bound: processors compare many at once where none is a reason to stop."""
+    count = 0
+    for i in range(len(x)):
+        count += x[i] >= bound
+    return count
 
 
 @numba.njit(nogil=True)
@@ -185,7 +186,7 @@ def select_one(scores, at, clusters, bonus, offsets, documents, live, allowed, k
         bound = lower_bound(threshold, extra, tanh)
         for chunk in range(at, at + size, _CHUNK):
             stop = min(chunk + _CHUNK, at + size)
-            if largest(scores, chunk, stop) < bound:
+            if not reach(scores[chunk:stop], bound):
                 continue
             for i in range(chunk, stop):
                 if scores[i] < bound:
@@ -281,40 +282,71 @@ def rescore(rows, queries, offsets, clusters, bonus, documents, entries, k, uniq
 
 
 @numba.njit(nogil=True)
-def entries_of(offsets, clusters):
-    """How many there are in the clusters together."""
-    count = 0
-    for c in clusters:
-        if c >= 0:
-            count += offsets[c + 1] - offsets[c]
-    return count
+def starts_of(offsets, clusters):
+    """Where the scores of each chosen cluster start, and how many there are."""
+    starts = np.zeros(len(clusters) + 1, np.int64)
+    for j in range(len(clusters)):
+        c = clusters[j]
+        starts[j + 1] = starts[j] + (offsets[c + 1] - offsets[c] if c >= 0 else 0)
+    return starts
 
 
 @numba.njit(nogil=True)
+def score_cluster(rows, queries, first, last, scores):
+    for r in range(first, last):
+        scores[r - first] = product(rows, r, queries, 0)
+
+
+@numba.njit(nogil=True)
+def score_codes_of_cluster(codes, row_scales, queries, scale, first, last, scores):
+    for r in range(first, last):
+        scores[r - first] = np.float32(code_product(codes, r, queries, 0)) * scale * row_scales[r]
+
+
+# For one query, by one thread and by all.
+
+
+@loop(FLOAT32_2, FLOAT32_2, INT64, INT32_2, _SCORES)
 def score_alone(rows, queries, offsets, clusters, scores):
-    at = 0
-    for c in clusters:
-        if c >= 0:
-            for r in range(offsets[c], offsets[c + 1]):
-                scores[at] = product(rows, r, queries, 0)
-                at += 1
+    starts = starts_of(offsets, clusters[0])
+    for j in range(clusters.shape[1]):
+        if starts[j + 1] > starts[j]:
+            c = clusters[0, j]
+            score_cluster(rows, queries, offsets[c], offsets[c + 1], scores[starts[j] : starts[j + 1]])
 
 
-@numba.njit(nogil=True)
-def score_codes_alone(codes, row_scales, queries, scale, offsets, clusters, scores):
-    at = 0
-    for c in clusters:
-        if c >= 0:
-            for r in range(offsets[c], offsets[c + 1]):
-                scores[at] = np.float32(code_product(codes, r, queries, 0)) * scale * row_scales[r]
-                at += 1
+@loop(FLOAT32_2, FLOAT32_2, INT64, INT32_2, _SCORES, parallel=True)
+def score_together(rows, queries, offsets, clusters, scores):
+    starts = starts_of(offsets, clusters[0])
+    for j in prange(clusters.shape[1]):
+        if starts[j + 1] > starts[j]:
+            c = clusters[0, j]
+            score_cluster(rows, queries, offsets[c], offsets[c + 1], scores[starts[j] : starts[j + 1]])
 
 
-@loop(FLOAT32_2, FLOAT32_2, INT64, INT32, INT32_2, FLOAT32_2, BOOL, BOOL_2, NUMBER, NUMBER, FLAG)
-def search_one(rows, queries, offsets, documents, clusters, bonus, live, allowed, k, most, tanh):
-    """`score` and `select` for one query, on one thread."""
-    scores = np.empty(entries_of(offsets, clusters[0]), np.float32)
-    score_alone(rows, queries, offsets, clusters[0], scores)
+@loop(INT8_2, FLOAT32, INT8_2, FLOAT32, INT64, INT32_2, _SCORES)
+def score_codes_alone(codes, row_scales, queries, scales, offsets, clusters, scores):
+    starts = starts_of(offsets, clusters[0])
+    for j in range(clusters.shape[1]):
+        if starts[j + 1] > starts[j]:
+            c = clusters[0, j]
+            some = scores[starts[j] : starts[j + 1]]
+            score_codes_of_cluster(codes, row_scales, queries, scales[0], offsets[c], offsets[c + 1], some)
+
+
+@loop(INT8_2, FLOAT32, INT8_2, FLOAT32, INT64, INT32_2, _SCORES, parallel=True)
+def score_codes_together(codes, row_scales, queries, scales, offsets, clusters, scores):
+    starts = starts_of(offsets, clusters[0])
+    for j in prange(clusters.shape[1]):
+        if starts[j + 1] > starts[j]:
+            c = clusters[0, j]
+            some = scores[starts[j] : starts[j + 1]]
+            score_codes_of_cluster(codes, row_scales, queries, scales[0], offsets[c], offsets[c + 1], some)
+
+
+@loop(_SCORES, INT64, INT32, INT32_2, FLOAT32_2, BOOL, BOOL_2, NUMBER, NUMBER, FLAG)
+def select_alone(scores, offsets, documents, clusters, bonus, live, allowed, k, most, tanh):
+    """`select` for one query, on one thread."""
     positions = np.full((1, k), np.int32(-1), np.int32)
     best = np.full((1, k), np.float32(-np.inf), np.float32)
     out = (positions[0], best[0])
@@ -322,18 +354,11 @@ def search_one(rows, queries, offsets, documents, clusters, bonus, live, allowed
     return positions, best
 
 
-@loop(
-    INT8_2, FLOAT32, FLOAT32, FLOAT32_2, FLOAT32_2, INT64, INT32, INT32_2, FLOAT32_2, BOOL, BOOL_2,
-    NUMBER, NUMBER, FLAG, FLAG,
-)  # fmt: skip
-def search_codes_one(
-    codes, row_scales, dimension_scales, rows, queries, offsets, documents, clusters, bonus, live, allowed,
-    k, most, unique, tanh,
+@loop(_SCORES, FLOAT32_2, FLOAT32_2, INT64, INT32, INT32_2, FLOAT32_2, BOOL, BOOL_2, NUMBER, NUMBER, FLAG, FLAG)
+def select_codes_alone(
+    scores, rows, queries, offsets, documents, clusters, bonus, live, allowed, k, most, unique, tanh
 ):  # fmt: skip
-    """`rounded`, `score_codes`, `select` and `rescore` for one query, on one thread."""
-    query, scales = rounded(queries, dimension_scales)
-    scores = np.empty(entries_of(offsets, clusters[0]), np.float32)
-    score_codes_alone(codes, row_scales, query, scales[0], offsets, clusters[0], scores)
+    """`select` and `rescore` for one query, on one thread."""
     entries = np.full(most, np.int32(-1), np.int32)
     out = (entries, np.empty(most, np.float32))
     select_one(scores, 0, clusters[0], bonus[0], offsets, documents, live, allowed[0], most, most, tanh, True, out)

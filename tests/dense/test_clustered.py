@@ -147,10 +147,12 @@ def test_a_score_does_not_depend_on_the_batch(backend):
 @pytest.mark.parametrize("similarity", ["dot", "tanh"])
 @pytest.mark.parametrize("k", [1, 7, 60, 2 * DOCUMENTS])
 @pytest.mark.parametrize("codes", [None, "row", "dimension"])
-def test_one_query_at_a_time(codes, k, similarity, monkeypatch):
-    """One query takes a way of its own: ties, filters, removed documents, empty clusters, none at all, k of more than
-    there are."""
+@pytest.mark.parametrize("together", [False, True])
+def test_one_query_at_a_time(codes, k, similarity, together, monkeypatch):
+    """One query takes a way of its own, on one thread or all: ties, filters, removed documents, empty clusters, none at
+    all, k of more than there are."""
     pytest.importorskip("numba")
+    monkeypatch.setattr(kernels, "_TOGETHER", 0 if together else 1 << 60)
     vectors, clusters, queries, picked = _setting(several=3)
     vectors, queries = vectors / 4, queries / 4  # exact still, and tanh does not make everything one
     rng = np.random.default_rng(2)
@@ -166,20 +168,20 @@ def test_one_query_at_a_time(codes, k, similarity, monkeypatch):
     called = []
     alone = kernels._search_one
     monkeypatch.setattr(kernels, "_search_one", lambda *arguments: called.append(1) or alone(*arguments))
-    together = search.search_clusters(queries, picked, k, cluster_scores=bonus, **asked)
+    of_batch = search.search_clusters(queries, picked, k, cluster_scores=bonus, **asked)
     for b in range(len(queries)):
         one = slice(b, b + 1)
         found = search.search_clusters(queries[one], picked[one], k, cluster_scores=bonus[one], **asked)
         if similarity == "dot":
             assert_same(found, tuple(part[one] for part in expected))
         np.testing.assert_allclose(found[1], expected[1][one], atol=1e-6)
-        for part, whole in zip(found, together, strict=True):
+        for part, whole in zip(found, of_batch, strict=True):
             np.testing.assert_array_equal(part, whole[one])
     assert len(called) == len(queries)
     monkeypatch.setattr(kernels, "_ALONE", 0)  # more scores than are held in fresh memory: as of many queries
     found = search.search_clusters(queries[:1], picked[:1], k, cluster_scores=bonus[:1], **asked)
     assert len(called) == len(queries)
-    for part, whole in zip(found, together, strict=True):
+    for part, whole in zip(found, of_batch, strict=True):
         np.testing.assert_array_equal(part, whole[:1])
 
 
@@ -341,11 +343,14 @@ def test_loops_are_compiled_once_on_a_machine():
     pytest.importorskip("numba")
     from gr_jax.dense import loops
 
-    names = ("group", "rounded", "score", "score_codes", "select", "rescore", "search_one", "search_codes_one")
+    names = (
+        "group", "rounded", "score", "score_codes", "select", "rescore", "score_alone", "score_together",
+        "score_codes_alone", "score_codes_together", "select_alone", "select_codes_alone",
+    )  # fmt: skip
     assert all(len(getattr(loops, name).signatures) == 1 for name in names)  # writable and read-only arrays share one
     code = f"from gr_jax.dense import loops; print([bool(getattr(loops, n).stats.cache_hits) for n in {names}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([True] * 8)
+    assert done.stdout.strip() == str([True] * len(names))
 
 
 def test_loops_are_compiled_where_no_folder_may_be_written(monkeypatch):
