@@ -14,10 +14,7 @@ the rows that time ours by level, too: no peer has that one.
 
   It normalises over the constraint, so its top-K is compared with ours of that normaliser. See `grtools_peer`.
 
-How far ours is ahead depends on the machine, so rows are kept for each kind. Beside `transformers` one commit was 3.5
-to 9.3 times faster on two cores with AVX-512 (350 GFLOP/s) and 2.3 to 6.8 times on two with AVX2 alone (130). On short
-sources both sides of grtools' rows are bound by float32 matrix products: with AVX-512 ours run at about 250 of the 350
-GFLOP/s that two cores reach on these shapes alone, and at that limit the ratios at 8×10 would be 2.9 and by level 4.4.
+How far ours is ahead depends on the machine, so rows are kept for each kind.
 
 Exactness: see `exactness`. A GPU's rows (T5-base, steps against the roofline) exist where JAX sees a GPU; what
 is timed there builds the cross-attention's keys and values, too, which the roofline leaves out. About 8 minutes on 2

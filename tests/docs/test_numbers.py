@@ -1,5 +1,7 @@
 """Every number on a page comes from a recorded row: README's tables, and what the site's pages cite."""
 
+import collections
+import importlib
 import pathlib
 import re
 
@@ -86,6 +88,32 @@ def test_what_a_page_cites_is_recorded(page):
             assert {one.strip() for one in measures.split("|")} & {*values}, f"{row} has none of {measures}"
     for benchmark in re.findall(r"^```\{recorded\} (\w+)$", text, re.MULTILINE):
         assert cited.recorded(cited.RESULTS / f"{benchmark}.json")
+
+
+def cited_rows() -> dict[str, set[str]]:
+    """Benchmark → the rows of it that README and the pages cite."""
+    found = collections.defaultdict(set)
+    for _, lines, _ in _TABLE.findall(README):
+        for line in lines.splitlines():
+            benchmark, row, _ = (part.strip() for part in line.split(cited.SEPARATOR))
+            found[benchmark].add(row)
+    for text in (page.read_text(encoding="utf-8") for page in PAGES):
+        for address in re.findall(r"\{row\}`([^`]+)`", text):
+            benchmark, row, *_ = (part.strip() for part in address.replace("\n", " ").split(cited.SEPARATOR))
+            found[benchmark].add(row)
+        for benchmark, body in re.findall(r"^```\{rows\} (\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            for line in body.splitlines():
+                if line.strip() and not line.startswith(":"):
+                    named, _, row = line.partition("=>")[0].strip().rpartition(cited.SEPARATOR)
+                    found[named.strip() or benchmark].add(row.strip())
+    return found
+
+
+@pytest.mark.parametrize("benchmark", sorted(cited_rows()))
+def test_a_cited_row_belongs_to_its_benchmark(benchmark):
+    """A record keeps rows that its benchmark no longer has."""
+    rows = importlib.import_module(f"benchmarks.{benchmark}").rows()
+    assert cited_rows()[benchmark] <= {row.name for row in rows}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
