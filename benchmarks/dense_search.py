@@ -5,8 +5,8 @@ against `ClusteredSearch`: float32 rows, whose answers must be the same, and int
 faiss' 8-bit scalar quantiser. One query at a time, and 128 together. faiss spreads its work over threads in three ways
 (`parallel_mode`), of which each row takes the fastest. Whole corpus: `ScannSearch` against faiss' IVFFlat and its
 IVF-PQ fast-scan with refinement, each at the least work that reaches the recall. Each side may use 2 CPU threads (on a
-larger machine: `taskset -c 0,1 python -m benchmarks.dense_search`). The sides take turns in one process, call by call;
-"times faster" is the median of the ratios of neighbouring calls.
+larger machine: `taskset -c 0,1 python -m benchmarks.dense_search`). The sides take turns in one process; "times faster"
+is the median of the ratios of their calls for the same queries.
 
 The vectors are drawn, no real ones: unit vectors, a Gaussian mixture, queries documents with noise. For clustered
 search each component is a cluster. For the whole corpus such vectors are either too easy (IVFFlat finds everything in 2
@@ -104,21 +104,23 @@ Search = Callable[[slice], Found]  # of some of the queries
 
 
 def _pairs(theirs: Search, ours: Search, pairs: int, batch: int = BATCH) -> dict[str, float]:
-    """Medians over calls for `batch` queries."""
+    """Medians over calls for `batch` queries.
+
+    The first call of a side's turn does not count: threads of the other side may still be awake, waiting for work.
+    """
     parts = [slice(first, first + batch) for first in range(0, BATCH, batch)]
-    both = []
+    taken: dict[Search, list[float]] = {ours: [], theirs: []}
     for turn in range(pairs + 1):
-        for part in parts:
-            start = time.perf_counter()
-            ours(part)
-            middle = time.perf_counter()
-            theirs(part)
-            if turn:  # compiled, caches warm
-                both.append((middle - start, time.perf_counter() - middle))
+        for side, seconds in taken.items():
+            for place, part in enumerate([*parts[:1], *parts]):
+                start = time.perf_counter()
+                side(part)
+                if turn and place:  # compiled, caches warm
+                    seconds.append(time.perf_counter() - start)
     return {
-        "times faster": statistics.median(peer / own for own, peer in both),
-        "queries/s": batch / statistics.median(own for own, _ in both),
-        "peer queries/s": batch / statistics.median(peer for _, peer in both),
+        "times faster": statistics.median(peer / own for own, peer in zip(*taken.values(), strict=True)),
+        "queries/s": batch / statistics.median(taken[ours]),
+        "peer queries/s": batch / statistics.median(taken[theirs]),
     }
 
 
