@@ -2,11 +2,12 @@
 
 Clustered search: the documents of the clusters chosen for each query, faiss' `search_preassigned` on the same clusters
 against `ClusteredSearch`: float32 rows, whose answers must be the same, and int8 codes with exact rescoring against
-faiss' 8-bit scalar quantiser. One query at a time, and 128 together. faiss spreads its work over threads in three ways
-(`parallel_mode`), of which each row takes the fastest. Whole corpus: `ScannSearch` against faiss' IVFFlat and its
-IVF-PQ fast-scan with refinement, each at the least work that reaches the recall. Each side may use 2 CPU threads (on a
-larger machine: `taskset -c 0,1 python -m benchmarks.dense_search`). The sides take turns in one process; "times faster"
-is the median of the ratios of their calls for the same queries.
+faiss' 8-bit scalar quantiser. One query at a time, and 128 together. Whole corpus: `ScannSearch` against faiss' IVFFlat
+and its IVF-PQ fast-scan with refinement, each at the least work that reaches the recall. faiss spreads its work over
+threads in three ways (`parallel_mode`; of fast-scan: `implem`), of which each row takes the one that is fastest for as
+many queries at a time. Each side may use 2 CPU threads (on a larger machine: `taskset -c 0,1 python -m
+benchmarks.dense_search`). The sides take turns in one process; "times faster" is the median of the ratios of their
+calls for the same queries.
 
 The vectors are drawn, no real ones: unit vectors, a Gaussian mixture, queries documents with noise. For clustered
 search each component is a cluster. For the whole corpus such vectors are either too easy (IVFFlat finds everything in 2
@@ -28,12 +29,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
+from benchmarks.turns import median_seconds
 from gr_jax.dense import ClusteredSearch, ScannSearch
 from gr_jax.dense.base import Found, nothing_found
 from gr_jax.errors import InputError
 
 BATCH, K, PAIRS = 128, 100, 15  # of one query at a time, a turn is a call for each of the queries
 MODES = (0, 1, 3)  # of faiss: slices of queries, clusters of a query, queries
+FAST_SCAN = (0, 14, 15)  # of its fast-scan: slices of queries, clusters of a query into heaps or into reservoirs
 RECALL, MARGIN = 0.96, 0.01  # the margin: what is tuned is a little better on the queries that it was tuned on
 
 
@@ -108,7 +111,7 @@ def _pairs(theirs: Search, ours: Search, pairs: int, batch: int = BATCH) -> dict
 
     The first call of a side's turn does not count: threads of the other side may still be awake, waiting for work.
     """
-    parts = [slice(first, first + batch) for first in range(0, BATCH, batch)]
+    parts = _parts(BATCH, batch)
     taken: dict[Search, list[float]] = {ours: [], theirs: []}
     for turn in range(pairs + 1):
         for side, seconds in taken.items():
@@ -122,6 +125,17 @@ def _pairs(theirs: Search, ours: Search, pairs: int, batch: int = BATCH) -> dict
         "queries/s": batch / statistics.median(taken[ours]),
         "peer queries/s": batch / statistics.median(taken[theirs]),
     }
+
+
+def _parts(count: int, batch: int) -> list[slice]:
+    """Of so many queries."""
+    return [slice(first, first + batch) for first in range(0, count, batch)]
+
+
+def _seconds(search: Search, count: int, batch: int) -> float:
+    """Median over calls for `batch` of `count` queries, five or more."""
+    parts = _parts(count, batch)
+    return median_seconds(search, parts * -(-5 // len(parts)))
 
 
 def _recall(found: np.ndarray, expected: np.ndarray) -> float:
@@ -165,7 +179,7 @@ def _preassigned(
 
     def seconds(mode: int) -> float:
         index.parallel_mode = mode
-        return _seconds(lambda: [theirs(slice(first, first + batch)) for first in range(0, BATCH, batch)])
+        return _seconds(theirs, BATCH, batch)
 
     index.parallel_mode = min(MODES, key=seconds)
     return data, picked, theirs
@@ -243,13 +257,12 @@ def whole_corpus(documents: int, width: int, lists: Sequence[int], peer: str, ba
     flat = faiss.IndexFlatIP(width)
     flat.add(data.vectors)
     exact = [flat.search(part, 10)[1] for part in (tune, queries)]
-    parts = [slice(first, first + batch) for first in range(0, BATCH, batch)]
     search = ScannSearch(data.vectors, recall=RECALL + MARGIN, tune_queries=tune, threads=2)
     peers = []
     for count in lists:
         made = _Inverted(faiss, data.vectors, count, peer == "fast-scan")
-        made.tune(tune, exact[0])
-        peers.append((_seconds(functools.partial(_searched, made, queries, parts)), count, made))
+        made.tune(tune, exact[0], batch)
+        peers.append((made.seconds(queries, batch), count, made))
     _, count, index = min(peers, key=lambda one: one[:2])
 
     def theirs(part: slice) -> Found:
@@ -277,11 +290,12 @@ class _Inverted:
     def __init__(self, faiss: Any, vectors: np.ndarray, lists: int, codes: bool):
         kind = f"IVF{lists},PQ{vectors.shape[1] // 2}x4fs,RFlat" if codes else f"IVF{lists},Flat"
         self._index = faiss.index_factory(vectors.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
-        self._inside = faiss.extract_index_ivf(self._index)
+        self._inside = faiss.downcast_index(faiss.extract_index_ivf(self._index))
         self._inside.cp.niter = 10
         self._index.train(vectors[:: max(1, len(vectors) // (40 * lists))])
         self._index.add(vectors)
         self._most, self._codes = lists, codes
+        self._ways = [("implem", one) for one in FAST_SCAN] if codes else [("parallel_mode", one) for one in MODES]
         self.searched, self.candidates = lists, K
 
     def search(self, queries: np.ndarray, k: int = K) -> Found:
@@ -291,8 +305,13 @@ class _Inverted:
         scores, positions = self._index.search(queries, k)
         return positions, scores
 
-    def tune(self, queries: np.ndarray, exact: np.ndarray) -> None:
-        """Sets the fewest lists and, of codes, the candidates by which the recall is reached in the least time."""
+    def seconds(self, queries: np.ndarray, batch: int) -> float:
+        """Of a call for `batch` of the queries."""
+        return _seconds(lambda part: self.search(queries[part]), len(queries), batch)
+
+    def tune(self, queries: np.ndarray, exact: np.ndarray, batch: int) -> None:
+        """Sets the fewest lists, of codes the candidates, and the way over threads by which the recall is reached in
+        the least time for `batch` queries."""
         best = None
         for candidates in (100, 150, 200, 300, 500, 800, 1200) if self._codes else (K,):
             self.candidates, self.searched = candidates, self._most
@@ -304,29 +323,18 @@ class _Inverted:
                 reached = self._reached(queries, exact) >= RECALL + MARGIN
                 too_few, enough = (too_few, self.searched) if reached else (self.searched, enough)
             self.searched = enough
-            seconds = _seconds(lambda: self.search(queries))
-            if best is None or seconds < best[0]:
-                best = seconds, candidates, enough
+            for way in self._ways:
+                setattr(self._inside, *way)
+                seconds = self.seconds(queries, batch)
+                if best is None or seconds < best[0]:
+                    best = seconds, candidates, enough, way
         if best is None:
             raise InputError("no number of candidates reaches the recall", "Try more.", value=self._most)
-        _, self.candidates, self.searched = best
+        _, self.candidates, self.searched, way = best
+        setattr(self._inside, *way)
 
     def _reached(self, queries: np.ndarray, exact: np.ndarray) -> float:
         return _recall(self.search(queries)[0][:, :10], exact)
-
-
-def _searched(index: Any, queries: np.ndarray, parts: Sequence[slice]) -> list:
-    return [index.search(queries[part]) for part in parts]
-
-
-def _seconds(search: Callable[[], Any]) -> float:
-    """Median of five."""
-    taken = []
-    for _ in range(6):
-        start = time.perf_counter()
-        search()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken[1:])
 
 
 def rows() -> list[harness.Row]:

@@ -18,6 +18,7 @@ from gr_jax.constraints import FMIndex, TokenTextTrie, Trie
 from gr_jax.corpus import Corpus
 from gr_jax.docids import Docids, contextual_tokens, hierarchical_kmeans
 from gr_jax.docids.spans import TokenText, token_text
+from gr_jax.models import pawa
 from gr_jax.models.contextual_states import states_in_context
 from gr_jax.retrievers import GenerativeRetriever
 from gr_jax.retrievers.documents_of import BestDocid
@@ -238,7 +239,7 @@ def _log_probs(module: Any, params: Any, tokens: Any, query: Any) -> jax.Array:
     asked = jax.numpy.broadcast_to(query, (len(tokens), query.shape[1]))
     features = module.apply({"params": params}, encoded, asked, tokens, method="decode_features")
     table = module.apply({"params": params}, method="output_table")
-    return jax.nn.log_softmax(features @ table.T)
+    return jax.nn.log_softmax(pawa.logits_of(features, table))
 
 
 def _segment(tokens: TokenText, segment: int) -> list[int]:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gr_jax import InputError
 from gr_jax.corpus import Corpus, Document
 from gr_jax.docids.pseudo_queries import MAX_SENTENCE_WORDS, SPAN_WORDS, PseudoQueries, pseudo_queries
-from tests.bad_input.faults import within
 
 RHINE = (
     "The Rhine is a river that begins in the Swiss canton of Graubünden. It flows through Germany and the Netherlands "
@@ -196,10 +195,11 @@ def test_generated_queries_are_a_kind_like_others(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "title", ["." * 30_000 + " x", "a_" * 20_000 + " x", "(" * 30_000, "( " * 20_000, "a " * 20_000]
+    ("mark", "end"), [(".", " x"), ("a_", " x"), ("a_", ""), ("a.", ""), ("(", ""), ("( ", ""), ("a ", "")]
 )
-def test_a_title_takes_no_time_that_grows_with_its_square(title):
+def test_a_title_of_a_million_marks(mark, end):
+    """With an expression that goes back at every mark, it takes hours."""
+    title = 1_000_000 * mark + end
     corpus = Corpus.from_documents([Document("d", title, "A short text about nothing.")])
-    with within(20):  # it takes a hundredth of a second
-        found = pseudo_queries(corpus, kinds={"title": 1, "cloze": 1})
+    found = pseudo_queries(corpus, kinds={"title": 1, "cloze": 1})
     assert found.texts[0] == " ".join(title.split())

@@ -1,16 +1,17 @@
 """What a report says where dev prefers BM25 or the combination to the system."""
 
-import json
 import re
+import shutil
 
 import numpy as np
 
 import gr_jax
 from gr_jax import storage
-from gr_jax.corpus import Corpus, Document
+from gr_jax.corpus import Corpus, Document, read_beir
 from gr_jax.retrievers.base import Ranking
 from gr_jax.retrievers.hybrid import WeightChoice, choose_weight
-from gr_jax.stages import hybrid
+from gr_jax.stages import hybrid, results
+from gr_jax.stages.graph import Place
 
 CORPUS = Corpus.from_documents(Document(f"d{n}", "", f"text {n}") for n in range(4))
 QRELS = {"q0": {"d0": 1}, "q1": {"d1": 1}}
@@ -28,6 +29,8 @@ def said(folder, bm25: Ranking, own: Ranking) -> str:
 
 
 RIGHT, WRONG = ranking([0, 1, 2, 3], [1, 0, 2, 3]), ranking([3, 2, 1, 0], [3, 2, 0, 1])
+# Each of two puts another wrong document first, and the right one second; together it is first.
+TOGETHER = ranking([2, 0, 3, 1], [2, 1, 3, 0]), ranking([3, 0, 2, 1], [3, 1, 2, 0])
 
 
 def test_the_system_alone_is_best(tmp_path):
@@ -43,9 +46,7 @@ def test_bm25_alone_is_best(tmp_path):
 
 
 def test_the_combination_is_best(tmp_path):
-    # Each part puts another wrong document first, and the right one second; together it is first.
-    bm25, own = ranking([2, 0, 3, 1], [2, 1, 3, 0]), ranking([3, 0, 2, 1], [3, 1, 2, 0])
-    words = said(tmp_path, bm25, own)
+    words = said(tmp_path, *TOGETHER)
     assert words.startswith("On dev BM25 + GDR reaches RR@10 1.000, BM25 alone RR@10 .500 and GDR alone RR@10 .500")
     assert f"`python -m launch.search --index={tmp_path}/index " in words
 
@@ -55,14 +56,23 @@ def test_nothing_is_said_without_dev(tmp_path):
     assert hybrid.what_dev_prefers(tmp_path, "GDR") == ""
 
 
-def test_the_report_says_it_with_a_command_that_works(memorised):
-    folder = memorised.model_dir / "hybrid"
-    words, results = hybrid.what_dev_prefers(folder, "DSI"), memorised.model_dir / "results"
-    choice = json.loads((folder / "weights.json").read_text())
-    at = {point["weight"]: point["RR@10"] for point in choice["curve"] if point["normalize"] == choice["normalize"]}
-    assert bool(words) == (at[choice["weights"][1]] > at[1.0])
-    assert (words in (results / "report.md").read_text()) or not words
-    assert hybrid.how_combined(folder) in (results / "report.md").read_text()
-    command = re.search(r"--index=(\S+)", words or f"--index={folder}/index")
-    searcher = gr_jax.load(command.group(1))
+def test_the_report_says_it_with_a_command_that_works(memorised, tmp_path):
+    folder = shutil.copytree(memorised.model_dir / "hybrid", tmp_path / "hybrid")
+    words = said(folder, *TOGETHER)
+    report = results.judged_report(
+        Place(tmp_path, tmp_path, {}),
+        read_beir(memorised.corpus),
+        "GDR",
+        {"GDR": memorised.searcher.retriever},
+        folder,
+        {"pseudo_queries": "none", "seeds": []},
+    ).markdown()
+    assert words and words in report and hybrid.how_combined(folder) in report
+    searcher = gr_jax.load(re.search(r"--index=(\S+)", words).group(1))
     assert list(searcher.retriever.parts) == ["BM25", "DSI"] and searcher.search("where is the red cat", 3)
+
+
+def test_the_report_of_a_run_says_how_it_is_combined(memorised):
+    folder, report = memorised.model_dir / "hybrid", memorised.model_dir / "results" / "report.md"
+    for words in (hybrid.how_combined(folder), hybrid.what_dev_prefers(folder, "DSI")):
+        assert words in report.read_text()

@@ -32,17 +32,20 @@ from gr_jax.stages.runner import Runner
 root, model, who = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
 @stage(shared={shared})
-def slow(place, *, seconds):
+def slow(place):
     (root / f"began_{{who}}").touch()
-    time.sleep(seconds)
+    deadline = time.monotonic() + 60  # where the test has failed
+    while not (root / "go_on").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
     (place.folder / "made").write_text(who)
 
-Runner(root / model, say=lambda line: print(line, flush=True)).run([slow(seconds={seconds})])
+Runner(root / model, say=lambda line: print(line, flush=True)).run([slow()])
 """
 
 
-def start(root: pathlib.Path, who: str, *, seconds: float, shared: bool = True) -> subprocess.Popen:
-    code = _SLOW.format(shared=shared, seconds=seconds)
+def start(root: pathlib.Path, who: str, *, shared: bool = True) -> subprocess.Popen:
+    """A process that makes a stage once there is a file `go_on`."""
+    code = _SLOW.format(shared=shared)
     model = who if shared else "mine"
     return subprocess.Popen(
         [sys.executable, "-c", code, str(root), model, who], cwd=CHECKOUT, text=True, stdout=subprocess.PIPE
@@ -58,22 +61,23 @@ def wait_for(file: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_of_two_processes_one_makes_a_stage_and_the_other_waits(tmp_path, shared):
-    first = start(tmp_path, "one", seconds=3, shared=shared)
+    first = start(tmp_path, "one", shared=shared)
     wait_for(tmp_path / "began_one")
-    second = start(tmp_path, "two", seconds=3, shared=shared)
+    second = start(tmp_path, "two", shared=shared)
+    assert second.stdout.readline() == "… slow: another process is making it\n"
+    (tmp_path / "go_on").touch()
     said = [process.communicate()[0] for process in (first, second)]
     assert first.returncode == second.returncode == 0
     assert "already made" not in said[0] and not (tmp_path / "began_two").exists()
-    assert said[1].splitlines()[0] == "… slow: another process is making it"
     (made,) = tmp_path.glob("shared/slow-*" if shared else "mine/slow")
     assert (made / "made").read_text() == "one"
     storage.read_folder(made, "slow")
 
 
 def test_a_killed_maker_leaves_the_lock_free(tmp_path):
-    first = start(tmp_path, "one", seconds=60)
+    first = start(tmp_path, "one")
     wait_for(tmp_path / "began_one")
-    second = start(tmp_path, "two", seconds=60)
+    second = start(tmp_path, "two")
     assert second.stdout.readline() == "… slow: another process is making it\n"
     second.send_signal(signal.SIGKILL)
     second.communicate()
@@ -81,7 +85,7 @@ def test_a_killed_maker_leaves_the_lock_free(tmp_path):
     first.communicate()
     made = [one for one in tmp_path.glob("shared/slow-*") if (one / "manifest.json").exists()]
     assert made == []
-    third = start(tmp_path, "three", seconds=60)  # of the same key: it begins at once
+    third = start(tmp_path, "three")  # of the same key: it begins at once
     wait_for(tmp_path / "began_three")
     third.kill()
     third.communicate()
