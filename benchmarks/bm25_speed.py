@@ -33,6 +33,10 @@ def _dataset(data: str, subset: str) -> Dataset:
     return read_beir(folder, subset=folder / "subsets" / f"{subset}.ids.gz" if subset else None)
 
 
+def _fingerprint(data: str, subset: str) -> str:
+    return _dataset(data, subset).corpus.fingerprint
+
+
 def speed(data: str, subset: str, batch: int) -> dict[str, float]:
     """Both sides, compiled by numba, for `batch` questions of test at a time.
 
@@ -101,7 +105,7 @@ def rows() -> list[harness.Row]:
             at_least={"times faster": 1.0, "search alone, times faster": 1.0},
             at_most={"difference": 1e-4},
             note="questions a second; bm25s with numba",
-            corpus=lambda data=data, subset=subset: _dataset(data, subset).corpus.fingerprint,
+            corpus=functools.partial(_fingerprint, data, subset),
             speed=True,
         )
         for (data, subset, documents), batch in itertools.product(SETTINGS, (1, 128))

@@ -45,8 +45,24 @@ def value(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULT
     return values[name] if name == measure else 1 / values[name]
 
 
+def span(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULTS) -> tuple[float, float]:
+    """The smallest and the largest `value` over the kinds of machines that a row was measured on.
+
+    Raises:
+      InputError: there is none; says which are near.
+    """
+    last, file = record(benchmark, row, results), results / f"{benchmark}.json"
+    found = [value(benchmark, row, measure, results)]
+    for kind in records.machines(file) if last.machine else []:
+        one = records.read(file, kind).get(row)
+        if one is not None and one.machine == kind and one.config == last.config:
+            number = one.values[measure.removeprefix(RECIPROCAL)]
+            found.append(1 / number if measure.startswith(RECIPROCAL) else number)
+    return min(found), max(found)
+
+
 def cite(address: str, results: pathlib.Path = RESULTS) -> tuple[str, str, str]:
-    """A value by its address, as text.
+    """A value by its address, as text; of a row of several kinds of machines the smallest and the largest.
 
     Args:
       address: "BENCHMARK :: ROW :: MEASURE", or with " :: FORM" behind it: see `written`.
@@ -66,7 +82,8 @@ def cite(address: str, results: pathlib.Path = RESULTS) -> tuple[str, str, str]:
             value=address,
         )
     benchmark, row, measure, *form = parts
-    return benchmark, row, written(value(benchmark, row, measure, results), *form)
+    low, high = (written(number, *form) for number in span(benchmark, row, measure, results))
+    return benchmark, row, low if low == high else f"{low} to {high}"
 
 
 def written(number: float, form: str = "") -> str:
