@@ -245,6 +245,7 @@ def rows() -> list[harness.Row]:
                 corpus=corpus,
                 seeds=(0,),
                 runs=[runs["gdr"], runs[other]],
+                speed=True,
             )
         )
     table.append(
