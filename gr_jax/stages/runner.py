@@ -208,7 +208,7 @@ def _seconds_of_earlier_starts(work: pathlib.Path) -> float:
     noted = storage.read_note(file)
     starts = noted if isinstance(noted, list) and all(map(_is_start, noted)) else []
     if starts:
-        signs = (path.stat().st_mtime for path in work.rglob("*") if path != file)
+        signs = (path.lstat().st_mtime for path in work.rglob("*") if path != file)
         starts[-1]["end"] = max(starts[-1]["start"], *(sign for sign in signs if sign < now), 0.0)
     storage.write_json(file, [*starts, {"start": now}])
     return sum(start.get("end", start["start"]) - start["start"] for start in starts)

@@ -203,7 +203,14 @@ def _all(values: typing.Iterable[Any]) -> Any:
 def _describe(wanted: Any) -> str:
     """A type as a sentence says it."""
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
-    plain = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", type(None): "None"}
+    plain = {
+        bool: "True or False",
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        type(None): "None",
+        Any: "a value",
+    }
     if wanted in plain:
         return plain[wanted]
     if origin is collections.abc.Mapping:
