@@ -6,7 +6,7 @@ import math
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Int, Num
 
 # Rows shorter than this, or than so many blocks of 16 for each of the k, are as fast by `lax.top_k`.
 LONG_ROW, LEAST_BLOCK, LARGEST_BLOCK = 16_384, 16, 128
@@ -40,7 +40,7 @@ def top_k(x: Num[Array, "... n"], k: int) -> tuple[Num[Array, "... k"], Int[Arra
     return values, jnp.take_along_axis(chosen, place // block, axis=-1) * block + place % block
 
 
-def _pad(x: Float[Array, "... n"], missing: int) -> Float[Array, "... m"]:
+def _pad(x: Num[Array, "... n"], missing: int) -> Num[Array, "... m"]:
     """Adds the smallest value at the end, where it loses every tie."""
     if not missing:
         return x

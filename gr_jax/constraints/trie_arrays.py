@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Int, UInt32
+from jaxtyping import Bool, Int, Integer, UInt32
 
 from gr_jax.constraints.bits import WORD
 from gr_jax.docids import rows
@@ -161,9 +161,9 @@ def check_edges(edges: int) -> None:
 
 
 def child_masks(
-    token: Int[np.ndarray, " edges"],
+    token: Integer[np.ndarray, " edges"],
     firsts: Int[np.ndarray, " parents"],
-    column: Int[np.ndarray, " num_docids"],
+    column: Integer[np.ndarray, " num_docids"],
     alone: Bool[np.ndarray, " num_docids"],
     vocab_size: int,
 ) -> tuple[tuple[int, int] | None, ChildMasks | None]:
@@ -192,7 +192,7 @@ def child_masks(
     return (start, size), ChildMasks(mask, before.astype(np.uint16 if size < 2**16 else np.int32))
 
 
-def _window(token: Int[np.ndarray, " n"], vocab_size: int) -> tuple[int, int]:
+def _window(token: Integer[np.ndarray, " n"], vocab_size: int) -> tuple[int, int]:
     """A range of tokens that holds these, in whole words and where it is long in whole blocks of a top-k, which are
     cheaper to lay out; within the vocabulary where that is large enough."""
     start, end = int(token.min()), int(token.max()) + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Integer
 
 from gr_jax.constraints.trie_arrays import END, TrieArrays, check_edges, child_masks, first_rest, make_levels
 from gr_jax.docids import rows
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 class _Old(NamedTuple):
     """The old trie on the host."""
 
-    tokens: Int[np.ndarray, " edges"]
+    tokens: Integer[np.ndarray, " edges"]
     has_children: Bool[np.ndarray, " nodes"]
     rank: Int[np.ndarray, " nodes_plus_1"]  # nodes with children before each
     parents: Int[np.ndarray, " parents"]  # those nodes
     offsets: Int[np.ndarray, " parents_plus_1"]
     leaf_rows: Int[np.ndarray, " num_docids"]
     leaf_of_row: Int[np.ndarray, " num_docids"]
-    rests: Int[np.ndarray, "num_docids rest_len"]
+    rests: Integer[np.ndarray, "num_docids rest_len"]
     level_starts: Int[np.ndarray, " levels_plus_1"]  # each level's first node
 
     @classmethod
@@ -66,7 +66,7 @@ class _Old(NamedTuple):
     def depth(self, node: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         return np.searchsorted(self.level_starts, node, side="right") - 1
 
-    def rows(self, row: Int[np.ndarray, " n"], width: int) -> Int[np.ndarray, "n width"]:
+    def rows(self, row: Int[np.ndarray, " n"], width: int) -> Integer[np.ndarray, "n width"]:
         """Whole docids, padded to a width: what their leaves do not read is on the way to the root."""
         max_len, columns = len(self.level_starts) - 2, self.rests.shape[1]
         found = np.zeros((len(row), width), np.int32)
@@ -80,7 +80,7 @@ class _Old(NamedTuple):
             node[below] = self.parents[np.searchsorted(self.offsets, edge, side="right") - 1]
         return found
 
-    def column(self, depth: int) -> Int[np.ndarray, " num_docids"]:
+    def column(self, depth: int) -> Integer[np.ndarray, " num_docids"]:
         """The docids' tokens at a depth above all leaves from which something is read."""
         node = np.arange(self.level_starts[depth + 1], self.level_starts[depth + 2])
         first = self.outermost_row(node, last=False)
@@ -214,7 +214,7 @@ def _lengths(old: _Old) -> Int[np.ndarray, " num_docids"]:
     return np.where(rest > 0, max_len - columns + rest, at_leaf).astype(np.int32)
 
 
-def _from_column(old: _Old, first: int, max_len: int) -> Int[np.ndarray, "num_docids rest_len"]:
+def _from_column(old: _Old, first: int, max_len: int) -> Integer[np.ndarray, "num_docids rest_len"]:
     """The old docids without their first tokens, padded to another length."""
     old_len, columns = len(old.level_starts) - 2, old.rests.shape[1]
     old_first = old_len - columns

@@ -167,7 +167,7 @@ def check_clusters(clusters: Any, documents: int, num_clusters: int | None) -> I
 
 def check_chosen(
     clusters: Any, scores: Any, batch: int, num_clusters: int
-) -> tuple[Int[np.ndarray, "batch chosen"], Float[np.ndarray, "batch chosen"]]:
+) -> tuple[Int[np.ndarray, "batch chosen"], Float[np.ndarray, "batch chosen_or_0"]]:
     """The clusters that queries have chosen, and what each adds to scores ([batch, 0] where nothing is added).
 
     Raises:

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 # Scores decide ranks, so products are exact float32 on every backend (no TF32, no bf16 passes).
 EXACT = lax.Precision.HIGHEST
 Best = tuple[Float[Array, "batch k"], Int[Array, "batch k"]]
 
 
-def top_k(scores: Float[Array, "batch n"], k: int) -> Best:
+def top_k(scores: Num[Array, "batch n"], k: int) -> Best:
     """The k largest and where they stand; equal ones by lower place. Exact, like `lax.top_k`, in less time for long
     rows: only groups whose largest is among the k largest of all groups can hold any of the k. −0 is given as 0."""
     # `lax.top_k` puts −0 behind 0, though they are equal. (Adding 0 would do; the compiler leaves that out.)

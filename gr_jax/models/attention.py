@@ -67,7 +67,7 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[Array, "B T d"],
         source: Float[Array, "B S e"],
-        mask: Bool[Array, " B #T S"] | None,
+        mask: Bool[Array, "#B #T S"] | None,
         bias: Float[Array, "H T S"] | None = None,
         *,
         deterministic: bool,
@@ -146,13 +146,13 @@ def segment_mask(query_segments: Int[Array, "B T"], key_segments: Int[Array, "B 
     return (query_segments[:, :, None] == key_segments[:, None, :]) & (key_segments != 0)[:, None, :]
 
 
-def padding_mask(tokens: Int[Array, "B S"], segments: Int[Array, "B S"] | None) -> Bool[Array, "B S S"]:
+def padding_mask(tokens: Int[Array, "B S"], segments: Int[Array, "B S"] | None) -> Bool[Array, "B S_or_1 S"]:
     """Self-attention of an encoder: all but padding (token 0), inside one's own segment."""
     real = (tokens != 0)[:, None, :]  # [B, 1, S]
     return real if segments is None else real & segment_mask(segments, segments)
 
 
-def causal_mask(length: int, segments: Int[Array, "B T"] | None) -> Bool[Array, "B T T"]:
+def causal_mask(length: int, segments: Int[Array, "B T"] | None) -> Bool[Array, "B_or_1 T T"]:
     """Self-attention of a decoder: itself and what came before, inside one's own segment.
 
     Padding needs no mask: it comes after everything that counts.

@@ -59,7 +59,7 @@ class PrefixEncoder(nn.Module):
         )
 
     def __call__(
-        self, embedded: Float[Array, "B T d"], self_mask: Bool[Array, "B T T"], *, deterministic: bool
+        self, embedded: Float[Array, "B T d"], self_mask: Bool[Array, "#B T T"], *, deterministic: bool
     ) -> Float[Array, "B T d"]:
         """p of every position. Args: embedded decoder inputs, who may see whom."""
         seen = jnp.ones((len(embedded), 1, 1), bool)

@@ -185,7 +185,7 @@ class T5Decoder(nn.Module):
         self,
         embedded: Float[Array, "B T d"],
         encoded: Float[Array, "B S e"],
-        self_mask: Bool[Array, "B T T"],
+        self_mask: Bool[Array, "#B T T"],
         cross_mask: Bool[Array, " B #T S"],
         *,
         deterministic: bool,
