@@ -25,7 +25,7 @@ class TextColumn(Sequence[str]):
     """
 
     def __init__(
-        self, blob: UInt8[np.ndarray, " bytes"], offsets: Int[np.ndarray, " n+1"], file: pathlib.Path | None = None
+        self, blob: UInt8[np.ndarray, " bytes"], offsets: Int[np.ndarray, " n_plus_1"], file: pathlib.Path | None = None
     ):
         self.blob, self.offsets, self._file = blob, offsets, file
         self._bytes = memoryview(blob) if len(blob) else memoryview(b"")  # type: ignore[arg-type]
