@@ -22,6 +22,7 @@ from typing import Any
 import jaxtyping
 
 _ARRAYS = re.compile(r"\b(Float|Int|UInt|Bool|Num|Shaped|Inexact|Real|Integer)\d*\[")
+_ANY_AXES = re.compile(rf"({_ARRAYS.pattern}[\w.]+, )\.\.\.\]")
 
 
 class ShapeError(Exception):
@@ -91,12 +92,14 @@ def _decorator(original: Callable) -> Callable:
     return jaxtyped
 
 
-def _evaluated(written: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+def _evaluated(annotations: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
     """Annotations, from their texts where they are texts; what names an import for type checkers alone is left out."""
     found = {}
-    for name, annotation in written.items():
+    for name, annotation in annotations.items():
         try:
-            found[name] = eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
+            # Linters take the quotes from "...", which jaxtyping wants.
+            written = _ANY_AXES.sub(r'\1"..."]', annotation) if isinstance(annotation, str) else annotation
+            found[name] = eval(written, dict(names)) if isinstance(written, str) else written
         except NameError:
             continue
     return found
