@@ -1,7 +1,7 @@
 """What every test stands on: eight simulated CPU devices, a compilation cache, the `slow` marker, real data.
 
 Everything that JAX reads once is set here, before the first test module imports it. Processes that tests start inherit
-the same environment. GR_JAX_SHAPES=1 has the shapes in signatures checked, too (`tests/shapes.py`).
+the same environment. The shapes in signatures are checked, too (`tests/shapes.py`).
 """
 
 import contextlib
@@ -36,9 +36,7 @@ import pytest
 
 from tests import shapes
 
-# Before anything of gr_jax is imported.
-if os.environ.get("GR_JAX_SHAPES"):
-    shapes.install()
+shapes.install()  # before anything of gr_jax is imported
 
 import gr_jax.opening  # noqa: F401  every kind of index can be opened
 from tests import small_data, small_dsi

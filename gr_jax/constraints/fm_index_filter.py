@@ -46,7 +46,7 @@ def is_allowed(filter: Filter, row: Int[Array, "batch ..."]) -> Bool[Array, "bat
     return wavelet_matrix.has(filter.reshape(-1, filter.shape[-1]), row, _first_block(filter, row))
 
 
-def _first_block(filter: Filter, row: Int[Array, "batch ..."]) -> Int[Array, "batch ..."]:
+def _first_block(filter: Filter, row: Int[Array, "batch ..."]) -> Int[Array, "#batch ..."]:
     """Where the blocks of each query start. A single filter serves all queries."""
     batch, blocks, _ = filter.shape
     if batch not in (1, row.shape[0]):  # a gather would take another query's
