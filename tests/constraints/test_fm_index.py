@@ -156,7 +156,7 @@ def test_candidates_are_the_best_allowed_tokens(narrow, few_wide, looked_up, nor
         assert (after.low[dead] == after.high[dead]).all() and (after.low < after.high)[~dead].all()
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 2**20), filtered=st.booleans())
 def test_documents_of_ngrams(seed, filtered):
     text = make_text(seed, 20, documents=9)

@@ -12,7 +12,7 @@ from gr_jax.constraints import Trie
 from gr_jax.decoding import score_docids
 
 
-@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("trained", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scheme", exactness.SCHEMES)
 def test_top_k_is_that_of_enumeration_and_of_plain_beam_search(scheme, trained):
     settings = {"layers": 1, "steps": 60, "normalizers": ["level" if "position" in scheme else "vocabulary"]}

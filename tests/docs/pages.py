@@ -13,8 +13,6 @@ EXAMPLES = {
     "how_to/new_loss.md": "test_new_loss.py",
     "how_to/new_constraint.md": "test_new_constraint.py",
 }
-# `.ci/run` adds a page of docids, one of vectors, and README, whose commands are of clusters.
-ALWAYS = ("systems/bm25.md",)
 
 
 def name_of(page: pathlib.Path) -> str:

@@ -1,17 +1,13 @@
-"""Every command of the site's pages runs, in order, where a reader would stand: one page always, all if slow."""
+"""Every command of the site's pages runs, in order, where a reader would stand. `.ci/run` has a page of words, one of
+docids, one of vectors, and README, whose commands are of clusters."""
 
 import pytest
 
-from tests.docs.pages import ALWAYS, DOCS, EXAMPLES, PAGES, name_of
+from tests.docs.pages import DOCS, EXAMPLES, PAGES, name_of
 from tests.end_to_end import reader, readme
 
 BLOCKS = [
-    pytest.param(
-        name_of(page),
-        block,
-        id=f"{name_of(page)}:{block.line}",
-        marks=[] if name_of(page) in ALWAYS else [pytest.mark.slow],
-    )
+    pytest.param(name_of(page), block, id=f"{name_of(page)}:{block.line}", marks=pytest.mark.slow)
     for page in PAGES
     if name_of(page) not in EXAMPLES
     for block in readme.parse(page.read_text(encoding="utf-8"))
@@ -53,5 +49,5 @@ def test_what_is_skipped_runs_elsewhere():
 
 def test_pages_named_here_exist():
     names = {name_of(page) for page in PAGES}
-    assert {*ALWAYS, *EXAMPLES} <= names
+    assert EXAMPLES.keys() <= names
     assert all((DOCS.parent / "tests" / "docs" / test).is_file() for test in EXAMPLES.values())

@@ -61,7 +61,11 @@ def scores_of_rows(model: PromptedDecoder, query: list[int]) -> dict[tuple, floa
 
 
 @pytest.mark.parametrize(
-    ("prompt", "changes"), [(PROMPT, {}), ((), {"logits_via_embedding": True, "mlp_activations": ("relu",)})]
+    ("prompt", "changes"),
+    [
+        (PROMPT, {}),
+        pytest.param((), {"logits_via_embedding": True, "mlp_activations": ("relu",)}, marks=pytest.mark.slow),
+    ],
 )
 def test_beams_and_teacher_forcing_equal_whole_rows(prompt, changes):
     model, trie = decoder(prompt=prompt, **changes), Trie.from_docids(DOCIDS)

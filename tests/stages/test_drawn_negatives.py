@@ -71,7 +71,9 @@ def stages_of(system: System, source: pathlib.Path) -> dict[str, Stage]:
     return {one.name: one for one in in_order(system.stages(corpus_of(BeirFolder(str(source)))))}
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(
+    "name", ["dpr", "cross_encoder", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gdr", "colbert"))]
+)
 def test_what_is_drawn_was_mined_as_if_every_question_was(name, beir, tmp_path, monkeypatch):
     """Rows are noted where batches are made, up to the last step; tables are compared with what the same stage finds
     without knowing what is drawn."""

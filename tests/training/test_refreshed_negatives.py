@@ -74,7 +74,7 @@ def same(one, other):
     [
         (3, None),
         (2, 0),
-        (2, 5),
+        pytest.param(2, 5, marks=pytest.mark.slow),
         pytest.param(1, None, marks=pytest.mark.slow),
         pytest.param(1, 1, marks=pytest.mark.slow),
     ],

@@ -270,6 +270,7 @@ def test_negatives_mined_by_the_model_are_refreshed(finished, tmp_path):
             "model",
             {"mining": Mining(shares={"ance": 0.5, "cluster": 0.5}, kept=4, refresh_every=2)},
             id="mined_again",
+            marks=pytest.mark.slow,
         ),
     ],
 )
