@@ -62,7 +62,7 @@ def _longer(file: pathlib.Path, random: Random) -> None:
 
 
 def _flipped(file: pathlib.Path, random: Random) -> None:
-    data = bytearray(file.read_bytes())
+    data = bytearray(file.read_bytes() or b"\0")  # a kill may have left an empty one
     data[int(random.integers(len(data)))] ^= 1 << int(random.integers(8))
     file.write_bytes(data)
 
