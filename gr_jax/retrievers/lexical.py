@@ -278,13 +278,13 @@ class BM25:
 
     def _weigh(self, rows: list[list[int]]) -> None:
         """Keeps what was read, and has every term weighed in every living document."""
-        self._numbers: dict[str, int] = {}  # of queries' words
         self._starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         self._tokens = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(self._starts[-1]))
         living = np.flatnonzero(self._living)
         weigh = {name: self.settings[name] for name in ("k1", "b")}
         self._weights, places, self._offsets = _weigh((rows[position] for position in living), self._terms, **weigh)
         self._documents = living[places].astype(np.int32)
+        self._numbers: dict[str, int] = {}  # of queries' words: none that was asked for before is right now
 
     def _explain(self, terms: Sequence[int], document: int, names: Sequence[str]) -> tuple[Evidence, ...]:
         """The query's terms in one document, the weightiest first."""

@@ -301,6 +301,18 @@ def test_a_refused_update_changes_nothing():
     assert index.retrieve(["zebra cats"], 2).doc_index.tolist() == BM25(first).retrieve(["cats"], 2).doc_index.tolist()
 
 
+def test_an_interrupted_update_leaves_an_index_that_answers(monkeypatch):
+    """New words have numbers before they have postings: what stands there is not read."""
+    index = BM25(Corpus.from_documents([Document("a", "", "red cats"), Document("b", "", "blue dogs")]))
+    before = index.retrieve(["red cats", "blue"], 2)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(BM25, "_weigh", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        index.update(Corpus.from_documents([Document("c", "", "zebras yawn while quokkas sleep")]))
+    for one, other in zip(index.retrieve(["red cats", "blue"], 2)[:2], before[:2], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (index.retrieve(["zebras quokkas yawn sleep"], 2).doc_index == -1).all()
+
+
 def test_updates_that_make_no_sense():
     corpus = corpus_of(ANIMALS)
     for wrong in ([5], [-1]):
