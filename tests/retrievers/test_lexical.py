@@ -308,8 +308,9 @@ def test_an_interrupted_update_leaves_an_index_that_answers(monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(BM25, "_weigh", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         index.update(Corpus.from_documents([Document("c", "", "zebras yawn while quokkas sleep")]))
-    for one, other in zip(index.retrieve(["red cats", "blue"], 2)[:2], before[:2], strict=True):
-        np.testing.assert_array_equal(one, other)
+    after = index.retrieve(["red cats", "blue"], 2)
+    np.testing.assert_array_equal(after.doc_index, before.doc_index)
+    np.testing.assert_array_equal(after.score, before.score)
     assert (index.retrieve(["zebras quokkas yawn sleep"], 2).doc_index == -1).all()
 
 
