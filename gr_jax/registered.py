@@ -55,6 +55,12 @@ def _decoder_only(folder: str | os.PathLike) -> Any:
     return PromptedDecoder.load(folder)
 
 
+def _copying(folder: str | os.PathLike) -> Any:
+    from gr_jax.models.copying import CopyDecoder
+
+    return CopyDecoder.load(folder)
+
+
 def _best_docid(folder: str | os.PathLike, settings: dict[str, Any]) -> Any:
     from gr_jax.retrievers.documents_of import BestDocid
 
@@ -75,6 +81,7 @@ index.register("rerank", _rerank, reads_corpus=True)
 
 NETWORKS.register("encoder_decoder", _encoder_decoder)
 NETWORKS.register("decoder_only", _decoder_only)
+NETWORKS.register("copying", _copying)
 
 DOCUMENTS_OF.register("best_docid", _best_docid)
 DOCUMENTS_OF.register("ngrams", _ngrams)

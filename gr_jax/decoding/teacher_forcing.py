@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from gr_jax.constraints.base import Candidates, Constraint
@@ -67,6 +68,34 @@ def score_docids(
         total += jnp.where(step < lengths, log_prob, 0.0)
         last = token
     return total
+
+
+def prefix_scores(
+    decoder: Decoder, cache: Cache, sequences: Int[Array, "batch n max_len"], slots: int
+) -> Float[Array, "batch n max_len"]:
+    """Log-probabilities over the vocabulary of every prefix of given sequences: of the first token, the first two, …
+
+    Args:
+      decoder: the network.
+      cache: as it was before the first step, of `slots` hypotheses and max_len steps or more.
+      sequences: tokens.
+      slots: so many sequences are scored at a time.
+    """
+    batch, n, max_len = sequences.shape
+    parts = -(-n // slots)
+    padded = jnp.pad(sequences, ((0, 0), (0, parts * slots - n), (0, 0)))
+    own_slot = jnp.broadcast_to(jnp.arange(slots, dtype=jnp.int32)[None, :, None], (batch, slots, max_len))
+
+    def of_part(part: Int[Array, "batch slots max_len"]) -> Float[Array, "batch slots max_len"]:
+        last, filled, found = jnp.full((batch, slots), decoder.start_token, sequences.dtype), cache, []
+        for step in range(max_len):
+            features, filled = decoder.step(last, step, own_slot, filled)
+            last = part[:, :, step]
+            found.append(decoder.scores(features, step, "vocabulary").at(last[..., None])[..., 0])
+        return jnp.cumsum(jnp.stack(found, axis=-1), axis=-1)
+
+    by_part = lax.map(of_part, jnp.moveaxis(padded.reshape(batch, parts, slots, max_len), 1, 0))
+    return jnp.moveaxis(by_part, 0, 1).reshape(batch, parts * slots, max_len)[:, :n]
 
 
 def _of_token(candidates: Candidates, token: Int[Array, "batch n"]) -> Float[Array, "batch n"]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from gr_jax.constraints import Constraint
 from gr_jax.decoding import Beams, Decoder
@@ -100,8 +100,18 @@ class DocumentsOf(Protocol):
         """Raises InputError where it can do nothing with what this constraint lets a model write."""
         ...
 
-    def rank(self, written: Written, k: int, *, explain: bool) -> Sequence[FoundDocument]:
-        """The k best documents of a query, best first, each once."""
+    def rank(
+        self, written: Written, k: int, *, explain: bool, allowed: Bool[np.ndarray, " documents"] | None = None
+    ) -> Sequence[FoundDocument]:
+        """The k best documents of a query, best first, each once.
+
+        Args:
+          written: what was written for it.
+          k: how many documents at most.
+          explain: say why.
+          allowed: which documents may be found; what was written leads to others too only where `look_up` asked the
+            unfiltered constraint.
+        """
         ...
 
     def settings(self) -> dict[str, Any]:
@@ -167,8 +177,11 @@ class BestDocid:
                 "Make the constraint of these docids.",
             )
 
-    def rank(self, written: Written, k: int, *, explain: bool) -> list[FoundDocument]:
+    def rank(
+        self, written: Written, k: int, *, explain: bool, allowed: Bool[np.ndarray, " documents"] | None = None
+    ) -> list[FoundDocument]:
         """See `DocumentsOf.rank`. Evidence is all identifiers that lead to the document, best first."""
+        del allowed  # the constraint leads to no others
         documents, scores = written.looked_up, written.beams.scores  # [views, beam, limit], [views, beam]
         places = [divmod(place, scores.shape[1]) for place in range(scores.size)]
         if len(scores) > 1:  # beams of one view are sorted

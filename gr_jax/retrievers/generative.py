@@ -179,7 +179,8 @@ class GenerativeRetriever:
             for at, row in enumerate(its.tolist()):
                 rows = slice(at * len(self.views), (at + 1) * len(self.views))
                 written: Written = jax.tree.map(lambda leaf, rows=rows: leaf[rows], Written(own, looked_up))
-                best = self.documents_of.rank(written, depth, explain=explain)
+                own_mask = None if mask is None else mask[row]
+                best = self.documents_of.rank(written, depth, explain=explain, allowed=own_mask)
                 doc_index[row, : len(best)] = [one.document for one in best]
                 score[row, : len(best)] = [one.score for one in best]
                 if explain:

@@ -1,94 +1,200 @@
-"""Documents from n-grams: each n-gram that was kept speaks for the documents in which it stands.
-
-A plain form of SEAL's scorer (Bevilacqua et al. 2022, section 3.2), without its smoothing, powers and discounts: an
-n-gram n weighs max(0, log P(n|q) − log P(n)), where P(n|q) is what the model gives it and P(n) its share of the text.
-"""
+"""Documents from n-grams: each that was kept speaks for the documents in which it stands (SEAL, Bevilacqua et al. 2022;
+MINDER, Li et al. 2023). How they are weighed and added up stands in `ngram_scorer`."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import pathlib
+import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from gr_jax import text
+from gr_jax import storage, text
 from gr_jax.constraints import Constraint, FMIndex
-from gr_jax.errors import InputError
+from gr_jax.decoding.teacher_forcing import prefix_scores
+from gr_jax.docids.spans import TokenText
+from gr_jax.errors import InputError, InputWarning
+from gr_jax.retrievers import ngram_scorer
 from gr_jax.retrievers.base import Evidence
 from gr_jax.retrievers.documents_of import FoundDocument, Searched, Written
+from gr_jax.retrievers.ngram_scorer import Ngrams, NgramScorer, NgramScoring
+from gr_jax.text.word_starts import word_starts
+
+# MINDER's for identifiers of its pseudo-query view, whose log-probabilities are lower than those of other views.
+PSEUDO_QUERY_SHIFT, PSEUDO_QUERY_MOST = 14.0, -1.0
 
 
-class Ngrams(NamedTuple):
-    """Every n-gram that the searches of a batch kept, whichever step kept it.
+@dataclasses.dataclass(frozen=True)
+class NgramView:
+    """What becomes of what one view of a query wrote.
 
     Attributes:
-      tokens: int32[rows, n, max_len]; `lengths` of each count.
-      lengths: int32[rows, n], EOS not counted.
-      weights: float32[rows, n]; see the module; 0 where there is none, or too frequent a one.
-      documents: int32[rows, n, limit]; −1 where there are fewer, or the weight is 0.
+      whole: only what is a whole segment counts, such as a title. The view walks "^" and a name.
+      tokens: n-grams of more do not count.
+      shift, most: log-probabilities become min(log p + shift, most), for MINDER's pseudo-queries; None leaves them.
+      own_words: n-grams of the query's own text, of up to so many words, join; 0: none do.
+      own_from, own_to: tokens at the front and at the end of what is read that are not the query's own text: special
+        tokens and the prompt's.
+      singles: so many of the likeliest first tokens count where no n-gram covers them; 0: none do.
+    """
+
+    whole: bool = False
+    tokens: int = 10
+    shift: float | None = None
+    most: float | None = None
+    own_words: int = 3
+    own_from: int = 0
+    own_to: int = 0
+    singles: int = 5000
+
+
+class Found(NamedTuple):
+    """What a batch of searches found. Rows are views of queries.
+
+    Attributes:
+      tokens: int32[rows, n, max_len]; `lengths` of each count; 0 tokens: there is none.
+      lengths: int32[rows, n].
+      log_probs: float32[rows, n], over the vocabulary.
+      low, high: int32[rows, n], rows of the index; where a filter leaves documents out, of the whole index.
+      view: int32[rows], the index' view that each walked.
+      first_tokens: int32[rows, m].
+      first_log_probs: float32[rows, m], −inf where there are fewer.
     """
 
     tokens: Int[Array, "rows n max_len"]
     lengths: Int[Array, "rows n"]
-    weights: Float[Array, "rows n"]
-    documents: Int[Array, "rows n limit"]
+    log_probs: Float[Array, "rows n"]
+    low: Int[Array, "rows n"]
+    high: Int[Array, "rows n"]
+    view: Int[Array, " rows"]
+    first_tokens: Int[Array, "rows m"]
+    first_log_probs: Float[Array, "rows m"]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class NgramLookUp:
-    """Kept n-grams with their weights and documents.
+    """Kept n-grams, n-grams of the query itself, and the likeliest first tokens.
 
     Attributes:
-      most_occurrences: an n-gram that stands more often in the corpus speaks for no document.
+      starts: bool[vocab], the tokens that begin a word.
+      views: of each query, in order.
     """
 
-    most_occurrences: int = dataclasses.field(metadata={"static": True})
+    starts: Bool[Array, " vocab"]
+    views: tuple[NgramView, ...] = dataclasses.field(metadata={"static": True})
     history = True
 
-    def __call__(self, searched: Searched) -> Ngrams:
+    def __call__(self, searched: Searched) -> Found:
+        history = searched.beams.history
+        assert history is not None
+        view = history.states.view[:, 0, 0]
+        parts = [self._written(searched)]
+        if any(view.own_words for view in self.views):
+            parts.append(self._own(searched, view))
+        joined = [jnp.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)]
+        return Found(*joined, view, *self._first(searched))
+
+    def _written(self, searched: Searched) -> tuple[Array, ...]:
         kept, index = searched.beams.history, searched.unfiltered
         assert kept is not None and isinstance(index, FMIndex)
         sequences = kept.sequences()
         if index.eos_id is None:  # nothing is complete before the end: half of the columns are empty
             going_on = kept.scores.shape[2] - searched.beams.scores.shape[1]
             kept, sequences = jax.tree.map(lambda leaf: leaf[:, :, :going_on], (kept, sequences))
-        count = index.count(kept.states)  # --> [rows, steps, n]
-        whole = index.view_rows[kept.states.view + 1] - index.view_rows[kept.states.view]
-        chance = jnp.log(jnp.maximum(count, 1)) - jnp.log(jnp.maximum(whole, 1))
-        weights = jnp.maximum(kept.scores - chance, 0.0)
-        speaks = kept.valid & (weights > 0) & (count <= self.most_occurrences)
-        weights = jnp.where(speaks, weights, 0.0)
-        # What does not speak is read as an n-gram that stands nowhere.
-        states = kept.states._replace(high=jnp.where(speaks, kept.states.high, kept.states.low))
-        flat = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0], -1), states)  # --> [rows, steps · n]
-        documents, _ = searched.constraint.documents(flat, self.most_occurrences)
         rows, steps, n = kept.scores.shape
-        return Ngrams(sequences.reshape(rows, steps * n, steps), flat.depth, weights.reshape(rows, -1), documents)
+        most = jnp.tile(jnp.asarray([view.tokens for view in self.views]), rows // len(self.views))[:, None, None]
+        lengths = jnp.where(kept.valid & (kept.states.depth <= most), kept.states.depth, 0)
+        flat = (x.reshape(rows, -1) for x in (lengths, kept.scores, kept.states.low, kept.states.high))
+        return sequences.reshape(rows, steps * n, steps), *flat
+
+    def _own(self, searched: Searched, view: Int[Array, " rows"]) -> tuple[Array, ...]:
+        """Runs of the query's words that the index has: their log-probabilities, by teacher forcing."""
+        index, source = searched.unfiltered, searched.cache.source
+        assert isinstance(index, FMIndex)
+        rows, length = source.shape
+        width = searched.beams.sequences.shape[2]
+        inside, first, words = self._own_tokens(source)
+        place = jnp.arange(length)[:, None] + jnp.arange(width)  # --> [length, width]
+        padded = jnp.pad(source, ((0, 0), (0, width)))
+        runs = padded[:, place]  # --> [rows, length, width]
+        # A run goes on while it is inside, and ends where the next token begins a word or is not the query's.
+        goes_on = jnp.cumprod(jnp.pad(inside, ((0, 0), (0, width)))[:, place], axis=-1).astype(bool)
+        begins = jnp.pad(first, ((0, 0), (0, width + 1)))
+        ends = begins[:, place + 1] | ~jnp.pad(inside, ((0, 0), (0, width + 1)))[:, place + 1]
+        count = jnp.cumsum(begins[:, place], axis=-1)
+        valid = goes_on & ends & first[:, :, None] & (count <= words[:, None, None])
+        log_probs = prefix_scores(searched.decoder, searched.cache, runs, searched.beams.scores.shape[1])
+        state = index.initial_state(rows, view)
+        state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, length)), state)
+        states = []
+        for step in range(width):
+            state = index.advance(state, runs[:, :, step])
+            states.append(state)
+        low, high = (jnp.stack([getattr(one, name) for one in states], axis=2) for name in ("low", "high"))
+        depths = jnp.broadcast_to(jnp.arange(1, width + 1), valid.shape)
+        lengths = jnp.where(valid & (high > low), depths, 0)
+        tokens = jnp.where(jnp.arange(width) < depths[..., None], runs[:, :, None, :], 0)
+        every = length * width
+        flat = (x.reshape(rows, every) for x in (lengths, log_probs, low, high))
+        return tokens.reshape(rows, every, width), *flat
+
+    def _own_tokens(self, source: Int[Array, "rows length"]) -> tuple[Array, Array, Array]:
+        """Which tokens are the query's own, which of them begin words, and how many words a row may join."""
+        rows, length = source.shape
+        own_from, own_to, words = (
+            jnp.tile(jnp.asarray([getattr(view, name) for view in self.views]), rows // len(self.views))
+            for name in ("own_from", "own_to", "own_words")
+        )
+        end = jnp.sum(source != 0, axis=1) - own_to
+        at = jnp.arange(length)
+        inside = (at >= own_from[:, None]) & (at < end[:, None])
+        return inside, inside & self.starts[source], words
+
+    def _first(self, searched: Searched) -> tuple[Array, Array]:
+        """The likeliest first tokens, which the search itself does not keep."""
+        most = max(view.singles for view in self.views)
+        rows, _, width = searched.beams.sequences.shape
+        start = jnp.full((rows, 1), searched.decoder.start_token, jnp.int32)
+        features, _ = searched.decoder.step(start, 0, jnp.zeros((rows, 1, width), jnp.int32), searched.cache)
+        tokens, log_probs = searched.decoder.scores(features, 0, "vocabulary").top(max(most, 1))
+        few = jnp.tile(jnp.asarray([view.singles for view in self.views]), rows // len(self.views))
+        counts = jnp.arange(tokens.shape[-1]) < few[:, None]
+        return tokens[:, 0], jnp.where(counts, log_probs[:, 0], -jnp.inf)
 
 
 class NgramAggregation:
-    """A document's score is the sum of the weights of its n-grams. Of n-grams that share a token the weightiest alone
-    counts, so that a phrase and its parts are not counted several times.
+    """A document's score is that of its n-grams; see `NgramScorer`.
 
     Args:
       vocabulary: that the text of the index was tokenised with, to read n-grams.
-      most_occurrences: see `NgramLookUp`; also how many documents of an n-gram are looked up.
+      token_text: the text of the index.
+      row_documents: of the index' rows; see `FMIndex`, which has them where it was built with `filters`.
+      views: what becomes of what each view of a query wrote, in the views' order.
+      scoring: the scorer's settings.
     """
 
     kind = "ngrams"
     beam_each = False
 
-    def __init__(self, vocabulary: text.Vocabulary, *, most_occurrences: int = 100):
-        if not isinstance(most_occurrences, int) or most_occurrences < 1:
-            raise InputError("n-grams that stand nowhere find nothing", "Give most_occurrences ≥ 1.")
-        self.vocabulary, self.most_occurrences = vocabulary, most_occurrences
-        self.look_up = NgramLookUp(most_occurrences)
+    def __init__(
+        self,
+        vocabulary: text.Vocabulary,
+        token_text: TokenText,
+        row_documents: Int[np.ndarray, " rows"],
+        *,
+        views: Sequence[NgramView] = (NgramView(),),
+        scoring: NgramScoring | None = None,
+    ):
+        self.vocabulary, self.views = vocabulary, tuple(views)
+        self.scorer = NgramScorer(token_text, row_documents, scoring)
+        self.look_up = NgramLookUp(jnp.asarray(word_starts(vocabulary)), self.views)
 
     def check(self, constraint: Constraint) -> None:
         """See `DocumentsOf.check`."""
@@ -104,40 +210,81 @@ class NgramAggregation:
                 "Give the vocabulary of its text.",
                 value=constraint.vocabulary,
             )
+        given = self.scorer.text
+        if constraint.view_names != given.view_names or constraint.num_documents != given.num_documents:
+            raise InputError(
+                f"an FM-index of {constraint.num_documents} documents in the views {constraint.view_names}, "
+                f"and text of {given.num_documents} in {given.view_names}",
+                "Give the text that the index was built from.",
+            )
+        if constraint.corpus != given.corpus:
+            raise InputError(
+                f"an FM-index of the corpus {constraint.corpus}, and text of {given.corpus}",
+                "Give the text that the index was built from.",
+            )
 
-    def rank(self, written: Written, k: int, *, explain: bool) -> list[FoundDocument]:
-        """See `DocumentsOf.rank`. Evidence is the n-grams that counted, the weightiest first."""
-        found: Ngrams = written.looked_up
-        ngrams: dict[tuple[int, ...], tuple[float, Any]] = {}
-        for view, place in zip(*np.nonzero(found.weights), strict=True):
-            tokens = tuple(found.tokens[view, place, : found.lengths[view, place]].tolist())
-            weight = float(found.weights[view, place])
-            if weight > ngrams.get(tokens, (0.0,))[0]:  # several views may write it
-                ngrams[tokens] = weight, found.documents[view, place]
-        scores: dict[int, float] = {}
-        covered: dict[int, set[int]] = {}
-        reasons: dict[int, list[Evidence]] = {}
-        for tokens, (weight, documents) in sorted(ngrams.items(), key=lambda item: (-item[1][0], item[0])):
-            evidence = Evidence("ngram", self.vocabulary.decode(tokens), weight, tokens) if explain else None
-            for document in documents[documents >= 0].tolist():
-                before = covered.setdefault(document, set())
-                if before.isdisjoint(tokens):
-                    before.update(tokens)
-                    scores[document] = scores.get(document, 0.0) + weight
-                    if evidence is not None:
-                        reasons.setdefault(document, []).append(evidence)
-        best = sorted(scores, key=lambda document: (-scores[document], document))[:k]
-        return [FoundDocument(document, scores[document], tuple(reasons.get(document, ()))) for document in best]
+    def rank(
+        self, written: Written, k: int, *, explain: bool, allowed: Bool[np.ndarray, " documents"] | None = None
+    ) -> list[FoundDocument]:
+        """See `DocumentsOf.rank`. Evidence is what counted, the weightiest first."""
+        weighted = self._weighted(written)
+        if not len(weighted.weights):
+            warnings.warn(
+                "No n-gram of the documents is likelier after this query than anywhere, so nothing was found: ask with "
+                "words that the documents use.",
+                InputWarning,
+                stacklevel=2,
+            )
+        documents, scores = self.scorer.search(weighted, k, allowed)
+        found = []
+        for document, score in zip(documents.tolist(), scores.tolist(), strict=True):
+            evidence = self._evidence(weighted, document) if explain else ()
+            found.append(FoundDocument(document, score, evidence))
+        return found
+
+    def _weighted(self, written: Written) -> ngram_scorer.Weighted:
+        found: Found = written.looked_up
+        log_probs, roots = found.log_probs.astype(np.float64), np.empty(found.lengths.shape, np.int32)
+        for row, view in enumerate(self.views):
+            if view.shift is not None:
+                log_probs[row] += view.shift
+            if view.most is not None:
+                log_probs[row] = np.minimum(log_probs[row], view.most)
+            roots[row] = found.view[row] + (self.scorer.num_views if view.whole else 0)
+        chosen = found.lengths > 0
+        low, high = found.low[chosen], found.high[chosen]
+        columns = found.tokens[chosen], found.lengths[chosen], roots[chosen], log_probs[chosen], low, high, high - low
+        valid = np.isfinite(found.first_log_probs)
+        return self.scorer.weighted(Ngrams(*columns), found.first_tokens[valid], found.first_log_probs[valid])
+
+    def _evidence(self, weighted: ngram_scorer.Weighted, document: int) -> tuple[Evidence, ...]:
+        names = self.scorer.text.view_names
+        found = []
+        for one in self.scorer.explain(weighted, document):
+            what = self.vocabulary.decode(one.tokens)
+            named = what if one.view is None or len(names) == 1 else f"{what} ({names[one.view]})"
+            found.append(Evidence("ngram", named, one.score, one.tokens))
+        return tuple(found)
 
     def settings(self) -> dict[str, Any]:
         """See `DocumentsOf.settings`."""
-        return {"most_occurrences": self.most_occurrences}
+        views = [dataclasses.asdict(view) for view in self.views]
+        return {"views": views, "scoring": dataclasses.asdict(self.scorer.settings)}
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes the vocabulary."""
+        """Writes the vocabulary, the text and the documents of rows."""
         self.vocabulary.save(folder / "written_vocabulary")
+        self.scorer.text.save(folder / "token_text")
+        np.save(folder / "row_documents.npy", self.scorer.row_documents)
 
     @classmethod
     def load(cls, folder: str | os.PathLike, settings: dict[str, Any]) -> NgramAggregation:
         """Reads what `save` wrote."""
-        return cls(text.load_vocabulary(pathlib.Path(folder) / "written_vocabulary"), **settings)
+        folder = pathlib.Path(folder)
+        return cls(
+            text.load_vocabulary(folder / "written_vocabulary"),
+            TokenText.load(folder / "token_text", verify=False),
+            storage.load_array(folder / "row_documents.npy", mmap=True),
+            views=[NgramView(**view) for view in settings["views"]],
+            scoring=NgramScoring(**settings["scoring"]),
+        )

@@ -36,6 +36,9 @@ from gr_jax.systems.gdr import GDR as GDR
 from gr_jax.systems.gdr import ClusterSearch as ClusterSearch
 from gr_jax.systems.gdr import Matching as Matching
 from gr_jax.systems.nci import NCI as NCI
+from gr_jax.systems.ngram import SEAL as SEAL
+from gr_jax.systems.ngram import Asking as Asking
+from gr_jax.systems.ngram import NgramWriting as NgramWriting
 
 # Every system, in the order in which they are listed: `python -m launch.recipe --list`. A new one adds a line.
 SYSTEMS: tuple[type[System], ...] = (
@@ -48,4 +51,5 @@ SYSTEMS: tuple[type[System], ...] = (
     DSIClusters,
     NCI,
     GDR,
+    SEAL,
 )

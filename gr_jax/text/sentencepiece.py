@@ -119,6 +119,10 @@ class SentencePieceVocabulary:
         kept = [token for token in vocabulary.until_eos(ids, self.eos_id) if 0 <= token < self.size]
         return self._processor.decode([token for token in kept if token != self.pad_id])
 
+    def token(self, number: int) -> str:
+        """What an id stands for, special tokens included."""
+        return self._processor.id_to_piece(number)
+
     def save(self, folder: str | os.PathLike) -> None:
         vocabulary.save(folder, self, {"type": "sentencepiece"}, {self.FILE: self._model})
 

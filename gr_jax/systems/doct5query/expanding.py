@@ -12,6 +12,7 @@ import numpy as np
 
 from gr_jax import retrievers
 from gr_jax.docids.pseudo_queries import PseudoQueries
+from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.retrievers import Searcher
 from gr_jax.retrievers import index as indexes
 from gr_jax.stages import results
@@ -23,7 +24,6 @@ from gr_jax.stages.settings import Settings, setting
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.doct5query import generation
 from gr_jax.systems.doct5query.generator import load_generator
-from gr_jax.systems.doct5query.network import QueryGeneratorModel
 from gr_jax.text import encode_texts
 
 # Generated queries that a report shows, with what BM25 answers to them.
@@ -75,7 +75,7 @@ def generated(
     module, params, own = load_generator(generator)
     tokens, _ = encode_texts(words, dataset.document_texts(), document_tokens)
     drawn = generation.generate(
-        QueryGeneratorModel(module, own).decoder(params),
+        CopyNetworkModel(module, own).decoder(params),
         words,
         tokens,
         samples=settings.samples,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import json
 import pathlib
@@ -14,22 +13,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32
 
-from gr_jax import models, storage
 from gr_jax import progress as progress_lib
+from gr_jax import storage
 from gr_jax.constraints import Everything
 from gr_jax.corpus import Dataset
 from gr_jax.decoding import processors, sampling
 from gr_jax.docids import pseudo_queries as pseudo_queries_lib
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
+from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.retrievers import BM25
-from gr_jax.systems.doct5query.batches import DocumentQueries
-from gr_jax.systems.doct5query.network import QueryDecoder, QueryGenerator, QueryGeneratorModel
+from gr_jax.stages.copy_networks import padded_length
 from gr_jax.text import Vocabulary, encode_texts, get_transform
+from gr_jax.training.source_batches import SourceTargets
 
-_STATES = "document_states"
-# Documents are padded to multiples of this; each length is compiled once.
-_LENGTH_STEP = 32
+# The first token that the decoder reads: which kind of query it is to write. Sampling starts from 0.
+ASKED, MADE = 0, 1
+
 # Documents whose queries are written to disk at once.
 _CHUNK = 512
 
@@ -44,7 +44,7 @@ def document_queries(
     query_tokens: int,
     seed: int,
     others: float = 0.0,
-) -> DocumentQueries:
+) -> SourceTargets:
     """The documents that the queries of one split lead to, with them and with queries that rules make.
 
     Args:
@@ -80,65 +80,12 @@ def document_queries(
         by_rule[int(place)].append(ids[: query_tokens - 1])
     contents = dataset.document_texts()
     tokens, _ = encode_texts(vocabulary, [contents[int(document)] for document in chosen], document_tokens)
-    return DocumentQueries(tokens, [asked[document] for document in chosen], by_rule)
-
-
-def frequent_words(data: DocumentQueries, eos_id: int, most: int) -> list[int]:
-    """The tokens that queries are most often made of, the end first."""
-    counts = collections.Counter(token for queries in data.asked for query in queries for token in query)
-    counts.pop(eos_id, None)
-    ordered = sorted(counts, key=lambda token: (-counts[token], token))
-    return [eos_id, *ordered[: most - 1]]
-
-
-def encode_documents(
-    module: QueryGenerator,
-    params: Any,
-    tokens: Int32[np.ndarray, "n source"],
-    folder: pathlib.Path,
-    *,
-    batch_size: int = 32,
-    progress: bool = False,
-) -> np.ndarray:
-    """float16 [n, source, e], memory-mapped: states of a frozen encoder, computed once instead of at every step."""
-    if not storage.is_complete(folder, _STATES, ""):
-        encode = jax.jit(functools.partial(module.apply, method="encode"))
-        shape = (*tokens.shape, module.encoder_config.emb_dim)
-        order = np.argsort((tokens != 0).sum(axis=1), kind="stable")
-        with (
-            storage.write_folder(folder, _STATES) as new,
-            progress_lib.bar("Encoding documents", len(tokens), enabled=progress) as bar,
-        ):
-            states = storage.new_array(new / "states.npy", np.float16, shape)
-            for start in range(0, len(tokens), batch_size):
-                chosen = order[start : start + batch_size]
-                rows = np.zeros((batch_size, _padded(tokens[chosen])), np.int32)
-                rows[: len(chosen)] = tokens[chosen, : rows.shape[1]]
-                states[chosen, : rows.shape[1]] = np.asarray(encode({"params": params}, rows))[: len(chosen)]
-                bar.advance(len(chosen))
-            states.flush()
-    return storage.load_array(folder / "states.npy", mmap=True)
-
-
-def make_generator(
-    encoder: Any, pretrained: Mapping[str, Any] | None, words: Sequence[int], decoder: models.T5Config, seed: int
-) -> tuple[QueryGenerator, dict]:
-    """The network with its first parameters: random ones, or a pretrained encoder, of whose token table the output
-    table starts."""
-    module = QueryGenerator(encoder, decoder, len(words))
-    tokens = np.ones((1, 8), np.int32)
-    params = jax.tree.map(np.asarray, dict(jax.jit(module.init)(jax.random.key(seed), tokens, tokens)["params"]))
-    if pretrained is not None:
-        for name in ("token_embedder", "encoder"):
-            params[name] = jax.tree.map(np.asarray, pretrained[name])
-        if encoder.emb_dim == decoder.emb_dim:
-            table = np.asarray(pretrained["token_embedder"]["embedding"])
-            params["words"] = {"kernel": np.ascontiguousarray(table[np.asarray(words)].T)}
-    return module, params
+    kinds = {ASKED: [asked[document] for document in chosen], MADE: by_rule}
+    return SourceTargets(tokens, [kinds[kind] for kind in sorted(kinds)])
 
 
 def generate(
-    decoder: QueryDecoder,
+    decoder: CopyDecoder,
     vocabulary: Vocabulary,
     documents: Int32[np.ndarray, "n source"],
     *,
@@ -176,7 +123,7 @@ def generate(
                 order = np.argsort((rows != 0).sum(axis=1), kind="stable")
                 for first in range(0, len(rows), batch_size):
                     chosen = order[first : first + batch_size]
-                    batch = np.zeros((batch_size, _padded(rows[chosen])), np.int32)
+                    batch = np.zeros((batch_size, padded_length(rows[chosen])), np.int32)
                     batch[: len(chosen)] = rows[chosen, : batch.shape[1]]
                     key = jax.random.fold_in(jax.random.key(seed), start + first)
                     drawn = _draw(decoder, batch, key, temperature, samples, query_tokens, top_k, vocabulary.eos_id)
@@ -190,7 +137,7 @@ def generate(
 
 @functools.partial(jax.jit, static_argnums=(4, 5, 6, 7))
 def _draw(
-    decoder: QueryDecoder,
+    decoder: CopyDecoder,
     tokens: Int32[Array, "batch source"],
     key: Array,
     temperature: float,
@@ -249,7 +196,7 @@ def filtered(
     )
 
 
-def mean_loss(model: QueryGeneratorModel, params: Any, batches: Any) -> float:
+def mean_loss(model: CopyNetworkModel, params: Any, batches: Any) -> float:
     """−log p of a token of held-out queries."""
     total = weight = 0.0
     for batch in batches:
@@ -259,11 +206,5 @@ def mean_loss(model: QueryGeneratorModel, params: Any, batches: Any) -> float:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _evaluate(module: QueryGenerator, words: tuple[int, ...], params: Any, batch: Mapping[str, Array]) -> Any:
-    return QueryGeneratorModel(module, words).loss_fn(params, batch, None)
-
-
-def _padded(tokens: np.ndarray) -> int:
-    """The length that a batch of documents is cut to."""
-    longest = int((tokens != 0).sum(axis=1).max(initial=1))
-    return min(-(-longest // _LENGTH_STEP) * _LENGTH_STEP, tokens.shape[1])
+def _evaluate(module: CopyNetwork, words: tuple[int, ...], params: Any, batch: Mapping[str, Array]) -> Any:
+    return CopyNetworkModel(module, words).loss_fn(params, batch, None)

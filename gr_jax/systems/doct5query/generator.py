@@ -11,21 +11,20 @@ from typing import Any
 import gin
 import numpy as np
 
-from gr_jax import models
 from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.stages import pretrained as pretrained_lib
-from gr_jax.stages import vocabulary as vocabularies
+from gr_jax.models.copying import CopyNetwork, CopyNetworkModel
+from gr_jax.stages import copy_networks
+from gr_jax.stages.copy_networks import CopyTraining
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
-from gr_jax.stages.settings import check_heads, setting
-from gr_jax.stages.training import Optimization, fit
+from gr_jax.stages.settings import setting
+from gr_jax.stages.training import fit
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.doct5query import generation
-from gr_jax.systems.doct5query.batches import DocumentQueries, QueryBatches
-from gr_jax.systems.doct5query.network import QueryGenerator, QueryGeneratorModel
 from gr_jax.text import Vocabulary
+from gr_jax.training.source_batches import SourceTargets, TargetBatches
 from gr_jax.training.task import Task
 
 # Tokens of a row of dev, which has few queries of a document.
@@ -35,8 +34,8 @@ _DEV_LOSS = "dev/loss"
 
 @gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
-class QueryGenerating(Optimization):
-    """The generator of queries and its training; and all that `Optimization` has.
+class QueryGenerating(CopyTraining):
+    """The generator of queries and its training; and all that `CopyTraining` has.
 
     Attributes:
       batch_size: documents of an update.
@@ -44,15 +43,10 @@ class QueryGenerating(Optimization):
       evaluate_every: steps between measurements of −log p of dev queries; None measures at the end only.
       dev_queries: None, for `dev_documents` says how much of dev is measured on.
       keep_best: "dev/loss", whose lowest value chooses the parameters; None keeps the last.
-      encoder: "minilm" (pretrained, not trained further), "t5" (from scratch, of the sizes below), or a Hugging Face
-        folder of T5 or BERT.
-      vocabulary, vocabulary_size: see `Network`.
-      width, encoder_layers, decoder_layers, heads, mlp_width, dropout: see `Network`.
-      words: tokens that can be written without being copied: those of which training queries are most often made.
+      encoder: a pretrained one is not trained further.
       document_tokens, query_tokens: read and written of each.
       made: pseudo-queries of a document that training adds to its own: they teach to copy, and how questions look.
       others: documents without training queries that are read too, for each with some.
-      row_targets: tokens of the queries of one document in an update.
       dev_documents: so many of the documents that dev queries ask for are measured on.
     """
 
@@ -61,25 +55,13 @@ class QueryGenerating(Optimization):
     dev_queries: int | None = None
     keep_best: str | None = setting(_DEV_LOSS, choices=(None, _DEV_LOSS))
     checkpoint_every: int | None = 100
-    encoder: str = setting("minilm", identity=pretrained_lib.identity)
-    vocabulary: str = setting("pretrained", choices=vocabularies.KINDS)
-    vocabulary_size: int = setting(8000, at_least=1)
-    width: int = setting(384, at_least=1)
-    encoder_layers: int = setting(2, at_least=1)
-    decoder_layers: int = setting(2, at_least=1)
-    heads: int = setting(6, at_least=1)
-    mlp_width: int = setting(1024, at_least=1)
-    dropout: float = setting(0.1, at_least=0, below=1)
-    words: int = setting(2048, at_least=2)
     document_tokens: int = setting(160, at_least=1)
-    query_tokens: int = setting(24, at_least=2)
     made: Mapping[str, int] = setting({"cloze": 4}, at_least=0)
     others: float = setting(0.25, at_least=0)
-    row_targets: int = 96
     dev_documents: int = setting(256, at_least=1)
 
     def check(self) -> None:
-        check_heads("QueryGenerating", self.width, self.heads)
+        super().check()
         if self.row_targets < self.query_tokens:
             raise InputError(
                 "a query does not fit QueryGenerating.row_targets",
@@ -106,17 +88,18 @@ def generator(place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, *, s
     result."""
     dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
     data = _queries_of(dataset, words, settings, "train")
-    own = generation.frequent_words(data, words.eos_id, settings.words)
-    module, params, frozen = _make_network(settings, words.size, own)
-    model = QueryGeneratorModel(module, tuple(own))
+    asked = (query for queries in data.kinds[generation.ASKED] for query in queries)
+    own = copy_networks.frequent_words(asked, settings.words, words.eos_id)
+    module, params, frozen = copy_networks.make_network(settings, words.size, own)
+    model = CopyNetworkModel(module, tuple(own))
 
-    def batches(part: DocumentQueries, name: str, **changes: Any) -> QueryBatches:
+    def batches(part: SourceTargets, name: str, **changes: Any) -> TargetBatches:
         if frozen:  # what never changes is computed once
-            states = generation.encode_documents(
-                module, params, part.documents, place.work / f"states_{name}", progress=True
+            states = copy_networks.encode_sources(
+                module, params, part.sources, place.work / f"states_{name}", progress=True
             )
             part = dataclasses.replace(part, encoded=states)
-        return QueryBatches(part, batch_size=settings.batch_size, eos_id=words.eos_id, **changes)
+        return TargetBatches(part, batch_size=settings.batch_size, eos_id=words.eos_id, **changes)
 
     dev = None
     if len(dataset.qrels.get("dev", ())):
@@ -140,7 +123,7 @@ def generator(place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, *, s
         shutil.rmtree(place.work / f"states_{name}", ignore_errors=True)
 
 
-def save_generator(folder: Any, module: QueryGenerator, params: Mapping[str, Any], words: list[int]) -> None:
+def save_generator(folder: Any, module: CopyNetwork, params: Mapping[str, Any], words: list[int]) -> None:
     """Writes a generator into a folder that somebody else finishes."""
     config = {
         "encoder": network_folder.encoder_to_json(module.encoder_config),
@@ -150,7 +133,7 @@ def save_generator(folder: Any, module: QueryGenerator, params: Mapping[str, Any
     network_folder.write(folder, config, params)
 
 
-def load_generator(folder: Any) -> tuple[QueryGenerator, dict, tuple[int, ...]]:
+def load_generator(folder: Any) -> tuple[CopyNetwork, dict, tuple[int, ...]]:
     """Reads what `save_generator` wrote: network, parameters, words.
 
     Raises:
@@ -158,16 +141,16 @@ def load_generator(folder: Any) -> tuple[QueryGenerator, dict, tuple[int, ...]]:
     """
     words: list[int] = []
 
-    def make(config: Mapping[str, Any]) -> QueryGenerator:
+    def make(config: Mapping[str, Any]) -> CopyNetwork:
         words.extend(config["words"])
         encoder, decoder = (network_folder.encoder_from_json(config[name]) for name in ("encoder", "decoder"))
-        return QueryGenerator(encoder, decoder, len(words))
+        return CopyNetwork(encoder, decoder, len(words))
 
     module, params = network_folder.read(folder, make)
     return module, params, tuple(words)
 
 
-def _queries_of(dataset: Dataset, vocabulary: Vocabulary, settings: QueryGenerating, split: str) -> DocumentQueries:
+def _queries_of(dataset: Dataset, vocabulary: Vocabulary, settings: QueryGenerating, split: str) -> SourceTargets:
     learning = split == "train"
     return generation.document_queries(
         dataset,
@@ -181,33 +164,6 @@ def _queries_of(dataset: Dataset, vocabulary: Vocabulary, settings: QueryGenerat
     )
 
 
-def _sample(data: DocumentQueries, most: int) -> DocumentQueries:
+def _sample(data: SourceTargets, most: int) -> SourceTargets:
     """So many of the documents, always the same."""
-    chosen = np.sort(np.random.default_rng(0).permutation(len(data.documents))[:most])
-    asked, made = ([queries[place] for place in chosen] for queries in (data.asked, data.made))
-    return DocumentQueries(data.documents[chosen], asked, made)
-
-
-def _make_network(
-    settings: QueryGenerating, vocabulary_size: int, words: list[int]
-) -> tuple[QueryGenerator, dict, bool]:
-    """The network, its first parameters, and whether its encoder is pretrained and stays as it is."""
-    decoder = models.T5Config(
-        vocab_size=vocabulary_size,
-        emb_dim=settings.width,
-        num_heads=settings.heads,
-        head_dim=settings.width // settings.heads,
-        num_encoder_layers=settings.encoder_layers,
-        num_decoder_layers=settings.decoder_layers,
-        mlp_dim=settings.mlp_width,
-        mlp_activations=("gelu", "linear"),
-        dropout_rate=settings.dropout,
-    )
-    if settings.encoder == "t5":
-        return *generation.make_generator(decoder, None, words, decoder, settings.seed), False
-    from gr_jax.interop import huggingface
-
-    folder = pretrained_lib.pretrained_folder(settings.encoder)
-    load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
-    encoder, pretrained = load(folder, dropout_rate=settings.dropout)
-    return *generation.make_generator(encoder, pretrained, words, decoder, settings.seed), True
+    return data.subset(np.sort(np.random.default_rng(0).permutation(len(data.sources))[:most]))

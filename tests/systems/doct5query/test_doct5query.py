@@ -8,15 +8,15 @@ from gr_jax import corpus as corpus_lib
 from gr_jax import storage
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
+from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.retrievers import BM25
-from gr_jax.stages import documents
+from gr_jax.stages import copy_networks, documents
 from gr_jax.stages import pseudo_queries as made_stage
 from gr_jax.stages.runner import Runner
 from gr_jax.stages.sources import BeirFolder
 from gr_jax.systems import BM25DocT5Query
 from gr_jax.systems.doct5query import GeneratedQueries, QueryGenerating, generation
 from gr_jax.systems.doct5query.generator import load_generator
-from gr_jax.systems.doct5query.network import QueryGeneratorModel
 from gr_jax.text import ByteVocabulary
 from tests import small_data
 from tests.models import random_folders
@@ -97,7 +97,7 @@ def test_another_system_trains_on_generated_queries(made, beir, tmp_path):
 def test_chunks_that_are_there_are_not_drawn_again(made, tmp_path):
     root, _ = made
     module, params, words = load_generator(root / "mine" / "generator")
-    decoder = QueryGeneratorModel(module, words).decoder(params)
+    decoder = CopyNetworkModel(module, words).decoder(params)
     tokens = np.array([[5, 6, 7, 0], [8, 9, 0, 0], [5, 5, 5, 5]], np.int32)
     settings = dict(samples=2, top_k=2, temperature=1.0, query_tokens=8, batch_size=2, seed=3)
     first = generation.generate(decoder, ByteVocabulary(), tokens, work=tmp_path / "work", **settings)
@@ -141,7 +141,7 @@ def test_only_the_split_is_learnt_from(beir):
     starts = [vocabulary.decode(row) for row in data.documents]
     for start, (made,) in zip(starts, data.made, strict=True):
         assert start.startswith(vocabulary.decode(made)[:8])  # titles stand first
-    counted = generation.frequent_words(data, 1, 5)
+    counted = copy_networks.frequent_words((one for of_one in data.kinds[generation.ASKED] for one in of_one), 5, 1)
     letters = "".join(expected)
     assert counted[0] == 1 and {letters.count(chr(token - 3)) for token in counted[1:]} == set(
         sorted((letters.count(letter) for letter in set(letters)), reverse=True)[:4]
@@ -179,11 +179,11 @@ def test_states_of_a_pretrained_encoder_are_those_of_the_network(tmp_path):
 
     encoder, pretrained = huggingface.load_bert(random_folders.write_bert(tmp_path / "bert"), dropout_rate=0.5)
     decoder = T5Config(vocab_size=101, emb_dim=32, num_heads=2, head_dim=16, num_decoder_layers=1, mlp_dim=16)
-    module, params = generation.make_generator(encoder, pretrained, [3, 7, 9], decoder, 0)
+    module, params = copy_networks.initial(encoder, pretrained, [3, 7, 9], decoder, 0)
     table = pretrained["token_embedder"]["embedding"]
     np.testing.assert_array_equal(params["words"]["kernel"].T, table[[3, 7, 9]])
     tokens = random_folders.token_batch(0, (40, 3, 17, 40, 9), 40, 101)
-    states = generation.encode_documents(module, params, tokens, tmp_path / "states", batch_size=2)
+    states = copy_networks.encode_sources(module, params, tokens, tmp_path / "states", batch_size=2)
     expected = np.asarray(module.apply({"params": params}, tokens, method="encode"))
     np.testing.assert_allclose(states[tokens != 0], expected[tokens != 0], atol=2e-3)
 

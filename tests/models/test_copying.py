@@ -14,9 +14,9 @@ from gr_jax.decoding.sampling import sample
 from gr_jax.errors import InputError
 from gr_jax.models.attention import causal_mask
 from gr_jax.models.bert import BertConfig
+from gr_jax.models.copying import CopyFeatures, CopyNetwork, CopyNetworkModel, CopyScores, word_numbers
 from gr_jax.models.t5 import T5Config, T5Decoder
 from gr_jax.models.text_encoder import TextEncoder
-from gr_jax.systems.doct5query.network import CopyScores, Features, QueryGenerator, QueryGeneratorModel, word_numbers
 
 VOCAB, EOS = 23, 2
 SIZES = T5Config(
@@ -30,7 +30,7 @@ SOURCE = np.array([[3, 7, 3, 11, 12, 0], [13, 9, 14, 0, 0, 0]], np.int32)
 
 
 def model_of(encoder):
-    return QueryGeneratorModel(QueryGenerator(ENCODERS[encoder], SIZES, len(WORDS)), WORDS)
+    return CopyNetworkModel(CopyNetwork(ENCODERS[encoder], SIZES, len(WORDS)), WORDS)
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def test_scores_are_those_of_words_and_of_copies(normalize):
     rng = np.random.default_rng(0)
     own, copy = rng.normal(size=(2, 3, 4)) * 3, rng.normal(size=(2, 3, 6)) * 3
     masked = np.where(SOURCE[:, None] != 0, copy, -1e10)
-    features = Features(jnp.zeros((2, 3, 1)), jnp.asarray(masked, jnp.float32), jnp.asarray(SOURCE))
+    features = CopyFeatures(jnp.zeros((2, 3, 1)), jnp.asarray(masked, jnp.float32), jnp.asarray(SOURCE))
     table = word_numbers(np.array(WORDS), VOCAB)
     scores = CopyScores(jnp.asarray(own, jnp.float32), features, jnp.array(WORDS), table, normalize)
     assert scores.vocab_size == VOCAB
@@ -97,7 +97,7 @@ def test_unlikely_tokens_are_not_impossible():
     """exp(−200) is 0 in float32, and so would be the probabilities of all that a constraint may leave."""
     own = np.array([[[0.0, -200.0, -90.0, -400.0]]])
     copy = np.array([[[-150.0, -210.0, -151.0, -300.0, -95.0, -1e10]]])  # 3, 7 (a word), 3, 11, 12, padding
-    features = Features(jnp.zeros((1, 1, 1)), jnp.asarray(copy, jnp.float32), jnp.asarray(SOURCE[:1]))
+    features = CopyFeatures(jnp.zeros((1, 1, 1)), jnp.asarray(copy, jnp.float32), jnp.asarray(SOURCE[:1]))
     table = word_numbers(np.array(WORDS), VOCAB)
     scores = CopyScores(jnp.asarray(own, jnp.float32), features, jnp.array(WORDS), table, "vocabulary")
     found = np.asarray(scores.at(jnp.arange(VOCAB)[None, None]))[0, 0]
@@ -193,7 +193,7 @@ def test_loss_of_packed_queries_is_the_sum_of_each_alone(encoder):
 def test_dropout_reaches_an_encoder_that_is_trained():
     """And not states that were computed before, whose encoder is not."""
     encoder, decoder = dataclasses.replace(SIZES, dropout_rate=0.5), dataclasses.replace(SIZES, dropout_rate=0.0)
-    model, params = QueryGeneratorModel(QueryGenerator(encoder, decoder, len(WORDS)), WORDS), params_of("t5")
+    model, params = CopyNetworkModel(CopyNetwork(encoder, decoder, len(WORDS)), WORDS), params_of("t5")
     batch = batch_of([(0, QUERIES)])
     given = {**batch, "encoded": model.module.apply({"params": params}, batch["encoder_input_tokens"], method="encode")}
     loss = jax.jit(lambda batch, key: model.loss_fn(params, batch, key)[0])

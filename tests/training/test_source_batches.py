@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.systems.doct5query.batches import DocumentQueries, QueryBatches
-from gr_jax.systems.doct5query.network import ASKED, MADE
+from gr_jax.training.source_batches import SourceTargets, TargetBatches
 
 EOS = 99
+ASKED, MADE = 0, 1  # two kinds of targets
 DOCUMENTS = np.arange(1, 29, dtype=np.int32).reshape(7, 4)
 ASKED_OF = [[[10 * d + q + 1] * (q + 1) for q in range(d % 3)] for d in range(7)]
 MADE_OF = [[[50 + d, 60 + d]] if d not in (3, 6) else [] for d in range(7)]  # nothing at all leads to 3 and 6
 
 
 def batches(**changes):
-    data = DocumentQueries(DOCUMENTS, ASKED_OF, MADE_OF, changes.pop("encoded", None))
-    return QueryBatches(data, **{"batch_size": 2, "targets": 8, "eos_id": EOS, "seed": 1, **changes})
+    data = SourceTargets(DOCUMENTS, [ASKED_OF, MADE_OF], changes.pop("encoded", None))
+    return TargetBatches(data, **{"batch_size": 2, "targets": 8, "eos_id": EOS, "seed": 1, **changes})
 
 
 def queries_of(batch, row):
@@ -87,7 +87,7 @@ def test_states_come_with_their_documents():
 
 def test_nothing_to_learn_from():
     with pytest.raises(InputError, match="no queries"):
-        QueryBatches(DocumentQueries(DOCUMENTS, [[]] * 7, [[]] * 7), batch_size=2, targets=8, eos_id=EOS)
+        TargetBatches(SourceTargets(DOCUMENTS, [[]] * 7, [[]] * 7), batch_size=2, targets=8, eos_id=EOS)
 
 
 def test_a_query_that_fits_no_row_is_refused():

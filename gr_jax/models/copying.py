@@ -1,13 +1,14 @@
-"""An encoder-decoder that writes queries to documents (docT5query, Nogueira & Lin 2019) and can copy from them.
+"""An encoder-decoder that can copy from what it reads: queries from documents, or n-grams of documents from queries.
 
-docT5query fine-tunes a pretrained T5. Where the decoder is new, a few thousand pairs do not teach it the words of a
-language; so each next token is either one of the words that queries are often made of, or copied from a place in the
-document, under one softmax over both (CopyNet, Gu et al. 2016, arXiv 1603.06393, section 3.2).
+docT5query and SEAL fine-tune a pretrained seq2seq. Where the decoder is new, a few thousand pairs do not teach it the
+words of a language; so each next token is either one of a few thousand words of its own, or copied from a place in the
+source, under one softmax over both (CopyNet, Gu et al. 2016, arXiv 1603.06393, section 3.2).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,17 +22,16 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 from gr_jax.constraints.base import Scores
 from gr_jax.constraints.top_k import top_k
 from gr_jax.errors import InputError
-from gr_jax.models import layers, t5
+from gr_jax.models import layers, network_folder, t5
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import MASKED, causal_mask
 from gr_jax.models.bert import BertConfig
 
-# The first token that the decoder reads: which kind of query it is to write. Sampling starts from 0.
-ASKED, MADE = 0, 1
+KIND = "copying"
 
 
 @struct.dataclass
-class GeneratorCache:
+class CopyCache:
     """All that decoding a batch of documents needs besides parameters.
 
     Attributes:
@@ -46,7 +46,7 @@ class GeneratorCache:
     source: Int[Array, "batch source"]
 
 
-class Features(NamedTuple):
+class CopyFeatures(NamedTuple):
     """What next-token scores are made of.
 
     Attributes:
@@ -60,19 +60,23 @@ class Features(NamedTuple):
     source: Int[Array, "batch source"]
 
 
-class QueryGenerator(nn.Module):
+class CopyNetwork(nn.Module):
     """The network. Parameters: `token_embedder`, `encoder`, `decoder` as of an `EncoderDecoder`; `input_dense` from
-    the encoder's token table to the decoder; `copy_query`, `copy_key`; `words`, the output table of its own words.
+    the encoder's token table to the decoder; `copy_query`, `copy_key`; `words`, the output table of its own words; with
+    `counted` also `copy_bias`, `copy_next` and `word_bias`.
 
     Attributes:
       encoder_config: a `T5Config` or a `BertConfig`.
       decoder_config: sizes of the decoder; its vocabulary is the encoder's.
       num_words: tokens that can be written without being copied.
+      counted: whether logits have parts that can be counted on training pairs instead of learned: one for each token
+        of the source, one for the place behind the token written last, and one for each word of its own.
     """
 
     encoder_config: encoders.EncoderConfig
     decoder_config: t5.T5Config
     num_words: int
+    counted: bool = False
 
     def setup(self):
         width = self.decoder_config.emb_dim
@@ -83,6 +87,12 @@ class QueryGenerator(nn.Module):
         self.copy_query = layers.Dense((width,), ("embed", "joined_kv"))
         self.copy_key = layers.Dense((width,), ("embed", "joined_kv"))
         self.words = layers.OutputKernel(width, self.num_words)
+        if self.counted:
+            zeros = nn.initializers.zeros
+            vocabulary = self.encoder_config.vocab_size
+            self.copy_bias = self.param("copy_bias", zeros, (vocabulary,))
+            self.copy_next = self.param("copy_next", zeros, ())
+            self.word_bias = self.param("word_bias", zeros, (self.num_words,))
 
     def encode(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B S e"]:
         """States of documents."""
@@ -106,7 +116,7 @@ class QueryGenerator(nn.Module):
         if encoded is None:
             encoded = self.encode(encoder_input_tokens, deterministic=deterministic)
         if self.is_initializing():
-            self.words()  # read by `output_table` alone
+            self.words()  # read by `word_logits` alone
         mask = encoder_input_tokens != 0
         features = self.decoder(
             self._embed(decoder_input_tokens),
@@ -115,17 +125,19 @@ class QueryGenerator(nn.Module):
             mask[:, None, :],
             deterministic=deterministic,
         )
-        return features, self._copy_logits(features, self._keys(encoded, encoder_input_tokens), mask)
+        keys = self._keys(encoded, encoder_input_tokens)
+        return features, self._copy_logits(features, keys, mask, decoder_input_tokens, encoder_input_tokens)
 
-    def output_table(self) -> Float[Array, "words d"]:
-        """One row for each word of its own."""
-        return self.words().T
+    def word_logits(self, features: Float[Array, "... d"]) -> Float[Array, "... words"]:
+        """Logits of its own words."""
+        logits = features.astype(jnp.float32) @ self.words()
+        return logits + self.word_bias if self.counted else logits
 
     def init_cache(
         self, encoded: Float[Array, "B S e"], tokens: Int[Array, "B S"], beams: int, max_len: int
-    ) -> GeneratorCache:
+    ) -> CopyCache:
         """A cache for `max_len` steps of `beams` queries per document."""
-        return GeneratorCache(
+        return CopyCache(
             self_attention=t5.zero_cache(self.decoder_config, encoded.shape[0], max_len, beams),
             cross_attention=self.decoder.cross_cache(encoded),
             keys=self._keys(encoded, tokens),
@@ -133,14 +145,15 @@ class QueryGenerator(nn.Module):
         )
 
     def step(
-        self, tokens: Int[Array, "B K"], step, ancestors: Int[Array, "B K L"], cache: GeneratorCache
-    ) -> tuple[Features, GeneratorCache]:
+        self, tokens: Int[Array, "B K"], step, ancestors: Int[Array, "B K L"], cache: CopyCache
+    ) -> tuple[CopyFeatures, CopyCache]:
         """One more token of each query; see `EncoderDecoder.step`."""
         mask = cache.source != 0
         own, written = self.decoder.step(
             self._embed(tokens), step, ancestors, cache.self_attention, cache.cross_attention, mask
         )
-        features = Features(own, self._copy_logits(own, cache.keys, mask), cache.source)
+        copy = self._copy_logits(own, cache.keys, mask, tokens, cache.source)
+        features = CopyFeatures(own, copy, cache.source)
         return features, dataclasses.replace(cache, self_attention=written)
 
     def _embed(self, tokens):
@@ -158,9 +171,16 @@ class QueryGenerator(nn.Module):
         before = jnp.pad(embedded[:, :-1], ((0, 0), (1, 0), (0, 0)))
         return self.copy_key(jnp.concatenate([encoded, embedded, before], axis=-1))
 
-    def _copy_logits(self, features, keys, mask: Bool[Array, "B S"]):
+    def _copy_logits(
+        self, features, keys, mask: Bool[Array, "B S"], last: Int[Array, "B T"], source: Int[Array, "B S"]
+    ):
         logits = jnp.einsum("btd,bsd->bts", self.copy_query(features), keys, preferred_element_type=jnp.float32)
-        return jnp.where(mask[:, None, :], logits * keys.shape[-1] ** -0.5, MASKED)
+        logits *= keys.shape[-1] ** -0.5
+        if self.counted:
+            before = jnp.pad(source[:, :-1], ((0, 0), (1, 0)))
+            goes_on = (last[:, :, None] == before[:, None, :]) & (before != 0)[:, None, :]
+            logits += self.copy_bias[source][:, None, :] + self.copy_next * goes_on
+        return jnp.where(mask[:, None, :], logits, MASKED)
 
 
 class CopyScores:
@@ -170,7 +190,7 @@ class CopyScores:
 
     Args:
       logits: of its own words, [batch, beam, words].
-      features: see `Features`.
+      features: see `CopyFeatures`.
       words: the token that each of them is.
       word_of: the word that each token of the vocabulary is; −1 where it is none.
       normalize: "vocabulary" or "constraint".
@@ -179,7 +199,7 @@ class CopyScores:
     def __init__(
         self,
         logits: Float[Array, "batch beam words"],
-        features: Features,
+        features: CopyFeatures,
         words: Int[Array, " words"],
         word_of: Int[Array, " vocab"],
         normalize: str,
@@ -242,53 +262,111 @@ def _add_logs(
 
 
 @jax.tree_util.register_pytree_node_class
-class QueryDecoder:
-    """One step of a `QueryGenerator`, as sampling and beam search ask for it. A pytree.
+class CopyDecoder:
+    """A `CopyNetwork` with its parameters as a `GenerativeModel`, and as the `Decoder` that sampling and beam search
+    ask for. A pytree.
 
     Args:
       module, params: the network.
       words: the token that each of its own words is.
+      eos_id: ends what is written, where something does.
     """
 
     start_token = 0  # as its training shifts targets
+    levels = None
 
-    def __init__(self, module: QueryGenerator, params: Any, words: Int32[np.ndarray, " words"]):
-        self.module, self.params, self.words = module, params, jnp.asarray(words)
+    def __init__(self, module: CopyNetwork, params: Any, words: Int32[np.ndarray, " words"], eos_id: int | None = None):
+        self.module, self.params, self.words, self.eos_id = module, params, jnp.asarray(words), eos_id
+
+    @property
+    def input_vocab_size(self) -> int:
+        """Of the tokens that it reads."""
+        return self.module.encoder_config.vocab_size
+
+    @property
+    def output_vocab_size(self) -> int:
+        """Of the tokens that it writes: the same."""
+        return self.input_vocab_size
+
+    def with_parameters(self, params: Any) -> CopyDecoder:
+        """The same network with other parameters."""
+        return CopyDecoder(self.module, params, self.words, self.eos_id)
+
+    def decoder(self) -> CopyDecoder:
+        """Itself."""
+        return self
 
     def start(
-        self, tokens: Int[Array, "batch source"], *, beams: int, max_len: int, encoded: Array | None = None
-    ) -> GeneratorCache:
-        """Encodes documents and makes the cache to write their queries with."""
+        self,
+        tokens: Int[Array, "batch source"],
+        lengths: Int[Array, " batch"] | None = None,
+        *,
+        beams: int,
+        max_len: int,
+        encoded: Array | None = None,
+    ) -> CopyCache:
+        """Encodes sources and makes the cache to write with. Padding is token 0; lengths are not needed."""
+        del lengths
         encoded = self._apply(tokens, method="encode") if encoded is None else encoded
         return self._apply(encoded, tokens, beams, max_len, method="init_cache")
 
-    def step(self, tokens, step, ancestors, cache) -> tuple[Features, GeneratorCache]:
-        """See `QueryGenerator.step`."""
+    def step(self, tokens, step, ancestors, cache) -> tuple[CopyFeatures, CopyCache]:
+        """See `CopyNetwork.step`."""
         return self._apply(tokens, step, ancestors, cache, method="step")
 
-    def scores(self, features: Features, level: int | Array, normalize: str) -> Scores:
+    def scores(self, features: CopyFeatures, level: int | Array, normalize: str) -> Scores:
         """Scores of the next token; they do not depend on `level`."""
-        logits = features.own.astype(jnp.float32) @ self._apply(method="output_table").T
-        word_of = word_numbers(self.words, self.module.encoder_config.vocab_size)
-        return CopyScores(logits, features, self.words, word_of, normalize)
+        logits = self._apply(features.own, method="word_logits")
+        return CopyScores(logits, features, self.words, word_numbers(self.words, self.output_vocab_size), normalize)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes it as the network kind "copying"; see `network_folder`."""
+        config = {
+            "kind": KIND,
+            **network_folder.identifiers_to_json(None, self.eos_id),
+            "encoder": network_folder.encoder_to_json(self.module.encoder_config),
+            "decoder": network_folder.encoder_to_json(self.module.decoder_config),
+            "words": np.asarray(self.words).tolist(),
+            "counted": self.module.counted,
+        }
+        network_folder.write(folder, config, self.params)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> CopyDecoder:
+        """Reads what `save` wrote.
+
+        Raises:
+          InputError: a file is missing or is not what it should be, or the network is of another kind.
+        """
+        words: list[int] = []
+
+        def make(config: Mapping[str, Any]) -> CopyNetwork:
+            network_folder.check_kind(config, KIND)
+            words.extend(int(word) for word in config["words"])
+            encoder, decoder = (network_folder.encoder_from_json(config[name]) for name in ("encoder", "decoder"))
+            return CopyNetwork(encoder, decoder, len(words), bool(config["counted"]))
+
+        module, params = network_folder.read(folder, make)
+        eos_id = network_folder.load_identifiers(folder)["eos_id"]
+        return cls(module, jax.tree.map(jnp.asarray, params), np.asarray(words, np.int32), eos_id)
 
     def _apply(self, *args, method: str):
         result: Any = self.module.apply({"params": self.params}, *args, method=method)
         return result
 
     def tree_flatten(self):
-        return (self.params, self.words), self.module
+        return (self.params, self.words), (self.module, self.eos_id)
 
     @classmethod
-    def tree_unflatten(cls, module, leaves):
+    def tree_unflatten(cls, static, leaves):
         made = object.__new__(cls)
-        (made.params, made.words), made.module = leaves, module
+        (made.params, made.words), (made.module, made.eos_id) = leaves, static
         return made
 
 
 @dataclasses.dataclass(frozen=True)
-class QueryGeneratorModel:
-    """A `QueryGenerator` with those of T5X's model methods that training needs, `get_initial_variables` and `loss_fn`;
+class CopyNetworkModel:
+    """A `CopyNetwork` with those of T5X's model methods that training needs, `get_initial_variables` and `loss_fn`;
     it is trained on rows of one document and several of its queries, and writes by `decoder`.
 
     Attributes:
@@ -296,7 +374,7 @@ class QueryGeneratorModel:
       words: the token that each of its own words is.
     """
 
-    module: QueryGenerator
+    module: CopyNetwork
     words: Sequence[int]
 
     def get_initial_variables(
@@ -332,8 +410,7 @@ class QueryGeneratorModel:
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
         )
         features, copy = result
-        table: Any = self.module.apply({"params": params}, method="output_table")
-        logits = features.astype(jnp.float32) @ table.T  # [B, T, words]
+        logits: Any = self.module.apply({"params": params}, features, method="word_logits")  # [B, T, words]
         target, source = batch["decoder_target_tokens"], batch["encoder_input_tokens"]
         word = word_numbers(np.asarray(self.words), self.module.encoder_config.vocab_size)[target]
         of_word = jnp.take_along_axis(logits, jnp.maximum(word, 0)[..., None], axis=-1)[..., 0]
@@ -352,9 +429,9 @@ class QueryGeneratorModel:
         pairs = {name: pair for name, pair in metrics.items() if isinstance(pair, tuple)}
         return {name: float(total) / max(float(weight), 1.0) for name, (total, weight) in pairs.items()}
 
-    def decoder(self, params: Any) -> QueryDecoder:
+    def decoder(self, params: Any) -> CopyDecoder:
         """The network as sampling takes it."""
-        return QueryDecoder(self.module, params, np.asarray(self.words, np.int32))
+        return CopyDecoder(self.module, params, np.asarray(self.words, np.int32))
 
 
 def word_numbers(words: Array | np.ndarray, vocab_size: int) -> Int[Array, " vocab"]:

@@ -1,6 +1,7 @@
-"""Batches for a generator of queries: rows of one document and as many of its queries as fit.
+"""Batches for a network that copies: rows of one source and as many of its targets as fit.
 
-A document is read once for all of its queries, which makes a step several times cheaper than rows of one pair each.
+A source is read once for all of its targets, which makes a step several times cheaper than rows of one pair each: a
+document and the queries that lead to it, or a query and n-grams of the documents that it leads to.
 """
 
 from __future__ import annotations
@@ -14,70 +15,72 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from gr_jax.errors import InputError
-from gr_jax.systems.doct5query.network import ASKED, MADE
 
 
 @dataclasses.dataclass(frozen=True)
-class DocumentQueries:
-    """Documents and queries that lead to them, as tokens.
+class SourceTargets:
+    """Sources and what is to be written to each, as tokens.
 
     Attributes:
-      documents: of each document its tokens; 0 is padding.
-      asked: of each document the queries that people asked, without EOS.
-      made: of each document the queries that rules made of it: they teach to copy, and what questions look like.
-      encoded: states of the documents' tokens, of any float type; None leaves them to the network.
+      sources: 0 is padding.
+      kinds: for each kind of target, for each source, its targets, without EOS. The kind's number is the first token
+        that the decoder reads.
+      encoded: states of the sources' tokens, of any float type; None leaves them to the network.
     """
 
-    documents: Int32[np.ndarray, "n source"]
-    asked: Sequence[Sequence[Sequence[int]]]
-    made: Sequence[Sequence[Sequence[int]]]
+    sources: Int32[np.ndarray, "n source"]
+    kinds: Sequence[Sequence[Sequence[Sequence[int]]]]
     encoded: Float[np.ndarray, "n source e"] | None = None
 
     @property
     def fingerprint(self) -> str:
         """16 hex digits over all tokens."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.documents).tobytes())
-        digest.update(repr([[list(map(list, row)) for row in kind] for kind in (self.asked, self.made)]).encode())
+        digest = hashlib.sha256(np.ascontiguousarray(self.sources).tobytes())
+        digest.update(repr([[list(map(list, row)) for row in kind] for kind in self.kinds]).encode())
         return digest.hexdigest()[:16]
 
+    def subset(self, places: Sequence[int] | np.ndarray) -> SourceTargets:
+        """Some of the sources, without their states."""
+        return SourceTargets(self.sources[places], [[kind[place] for place in places] for kind in self.kinds])
 
-class QueryBatches:
+
+class TargetBatches:
     """Batches of so many epochs, or without end; what is in batch n depends on the seed and n alone.
 
-    Every epoch goes once through the documents that have queries; a row takes a document's queries in a new order,
-    asked ones first, until it is full.
+    Every epoch goes once through the sources that have targets; a row takes a source's targets in a new order, those of
+    the first kind first, until it is full.
 
     Args:
-      data: documents and queries.
-      batch_size: documents of a batch; the last one of an epoch may be filled up with empty rows.
-      targets: tokens of a row's queries, their ends included; no query may be longer.
-      eos_id: ends a query.
+      data: sources and targets.
+      batch_size: sources of a batch; the last one of an epoch may be filled up with empty rows.
+      targets: tokens of a row's targets, their ends included; no target may be longer.
+      eos_id: ends a target; None: nothing does.
       seed: of the order.
       epochs: passes; None is without end.
 
     Raises:
-      InputError: no document has a query, a query does not fit a row, or a batch is to hold nothing.
+      InputError: no source has a target, a target does not fit a row, or a batch is to hold nothing.
     """
 
     def __init__(
         self,
-        data: DocumentQueries,
+        data: SourceTargets,
         *,
         batch_size: int,
         targets: int,
-        eos_id: int,
+        eos_id: int | None,
         seed: int = 0,
         epochs: int | None = None,
     ):
         if batch_size < 1:
-            raise InputError("a batch holds documents", "Give batch_size ≥ 1.", value=batch_size)
-        _check_queries_fit(data, targets)
+            raise InputError("a batch holds sources", "Give batch_size ≥ 1.", value=batch_size)
+        _check_targets_fit(data, targets, eos_id)
         self._data, self._targets, self._eos_id, self._seed, self._epochs = data, targets, eos_id, seed, epochs
         self.batch_size = batch_size
-        counts = [len(asked) + len(made) for asked, made in zip(data.asked, data.made, strict=True)]
-        self._documents = np.flatnonzero(counts)
-        if not len(self._documents):
-            raise InputError("there are no queries to learn from", "Give documents with queries.")
+        counts = [sum(map(len, targets)) for targets in zip(*data.kinds, strict=True)]
+        self._sources = np.flatnonzero(counts)
+        if not len(self._sources):
+            raise InputError("there is nothing to learn to write", "Give sources with targets.")
         self.settings = {
             "data": data.fingerprint, "batch_size": batch_size, "targets": targets, "eos_id": eos_id,
             "seed": seed, "epochs": epochs,
@@ -86,7 +89,7 @@ class QueryBatches:
     @property
     def steps_per_epoch(self) -> int:
         """Batches of one pass."""
-        return -(-len(self._documents) // self.batch_size)
+        return -(-len(self._sources) // self.batch_size)
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -95,7 +98,7 @@ class QueryBatches:
         shapes: dict[str, tuple[int, ...]] = {
             f"decoder_{name}": target for name in ("input_tokens", "target_tokens", "loss_weights", "segment_ids")
         }
-        shapes["encoder_input_tokens"] = (self.batch_size, self._data.documents.shape[1])
+        shapes["encoder_input_tokens"] = (self.batch_size, self._data.sources.shape[1])
         if self._data.encoded is not None:
             shapes["encoded"] = (self.batch_size, *self._data.encoded.shape[1:])
         return shapes
@@ -111,23 +114,24 @@ class QueryBatches:
         order = self._order(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
         batch = {name: np.zeros(shape, np.int32) for name, shape in self.input_shapes.items() if name != "encoded"}
         batch["decoder_loss_weights"] = batch["decoder_loss_weights"].astype(np.float32)
-        batch["encoder_input_tokens"][: len(order)] = self._data.documents[order]
+        batch["encoder_input_tokens"][: len(order)] = self._data.sources[order]
         if self._data.encoded is not None:
             batch["encoded"] = np.zeros(self.input_shapes["encoded"], self._data.encoded.dtype)
             batch["encoded"][: len(order)] = self._data.encoded[order]
-        for row, document in enumerate(order.tolist()):
-            self._fill(batch, row, document, epoch)
+        for row, source in enumerate(order.tolist()):
+            self._fill(batch, row, source, epoch)
         return batch
 
     def _order(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self._seed, epoch]).permutation(self._documents)
+        return np.random.default_rng([self._seed, epoch]).permutation(self._sources)
 
-    def _fill(self, batch: dict[str, np.ndarray], row: int, document: int, epoch: int) -> None:
-        rng = np.random.default_rng([self._seed, epoch, document])
+    def _fill(self, batch: dict[str, np.ndarray], row: int, source: int, epoch: int) -> None:
+        rng = np.random.default_rng([self._seed, epoch, source])
         at, segment = 0, 0
-        for kind, queries in ((ASKED, self._data.asked[document]), (MADE, self._data.made[document])):
-            for place in rng.permutation(len(queries)).tolist():
-                tokens = [*queries[place], self._eos_id]
+        end_of = [] if self._eos_id is None else [self._eos_id]
+        for kind, targets in enumerate(self._data.kinds):
+            for place in rng.permutation(len(targets[source])).tolist():
+                tokens = [*targets[source][place], *end_of]
                 end = at + len(tokens)
                 if end > self._targets:
                     continue
@@ -139,21 +143,21 @@ class QueryBatches:
                 at = end
 
 
-def _check_queries_fit(data: DocumentQueries, targets: int) -> None:
-    """Refuses a query that no row has room for: it would never be learned from, and nobody would know."""
-    for kind in (data.asked, data.made):
-        for document, queries in enumerate(kind):
-            longest = 1 + max(map(len, queries), default=0)
+def _check_targets_fit(data: SourceTargets, targets: int, eos_id: int | None) -> None:
+    """Refuses a target that no row has room for: it would never be learned from, and nobody would know."""
+    for kind in data.kinds:
+        for source, every in enumerate(kind):
+            longest = (eos_id is not None) + max(map(len, every), default=0)
             if longest > targets:
                 raise InputError(
-                    f"a query of document {document} has {longest} tokens with its end, and a row {targets}",
-                    f"Give targets ≥ {longest}, or cut queries shorter.",
+                    f"a target of source {source} has {longest} tokens with its end, and a row {targets}",
+                    f"Give targets ≥ {longest}, or cut targets shorter.",
                     value=targets,
                 )
 
 
 class _Iterator:
-    def __init__(self, batches: QueryBatches):
+    def __init__(self, batches: TargetBatches):
         self._batches, self._number = batches, 0
 
     def get_state(self) -> dict[str, Any]:
