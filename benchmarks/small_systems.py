@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks import slow_ngram_scorer
 from gr_jax import docids as docids_lib
 from gr_jax import models, text
 from gr_jax.constraints import FMIndex, TokenTextTrie, Trie
@@ -22,6 +23,7 @@ from gr_jax.models import pawa
 from gr_jax.models.contextual_states import states_in_context
 from gr_jax.retrievers import GenerativeRetriever
 from gr_jax.retrievers.documents_of import BestDocid
+from gr_jax.retrievers.ngram_scorer import NgramScoring
 from gr_jax.retrievers.ngrams import NgramAggregation
 
 SIZES: dict[str, Any] = {
@@ -30,6 +32,7 @@ SIZES: dict[str, Any] = {
 PROMPT = "The paragraph that answers the question: "
 NGRAM = 3  # tokens of the longest n-gram
 VIEWS = ("title+body",)
+SCORING = NgramScoring(most_occurrences=64)
 
 
 def random_parameters(module: Any, seed: int) -> Any:
@@ -46,16 +49,17 @@ def random_parameters(module: Any, seed: int) -> Any:
     return jax.tree_util.tree_map_with_path(draw, dict(shapes))
 
 
-def ngrams(corpus: Corpus, *, seed: int = 0, most_occurrences: int = 64, **settings: Any) -> GenerativeRetriever:
+def ngrams(corpus: Corpus, *, seed: int = 0, scoring: NgramScoring = SCORING, **settings: Any) -> GenerativeRetriever:
     """N-grams of the documents' bytes under an FM-index, written by an encoder-decoder of one vocabulary."""
     vocabulary = text.ByteVocabulary()
-    index = FMIndex.from_corpus(corpus, vocabulary, views=VIEWS, filters=True, sample_rate=4)
+    said = token_text(corpus, vocabulary, views=VIEWS)
+    index = FMIndex.from_text(said, filters=True, sample_rate=4)
     module = models.EncoderDecoder(models.T5Config(vocab_size=vocabulary.size, num_encoder_layers=1, **SIZES))
     return GenerativeRetriever(
         models.GenerativeDecoder(module, random_parameters(module, seed)),
         index,
         vocabulary,
-        documents_of=NgramAggregation(vocabulary, most_occurrences=most_occurrences),
+        documents_of=NgramAggregation(vocabulary, said, np.asarray(index.row_documents), scoring=scoring),
         **{"max_len": NGRAM, **settings},
     )
 
@@ -126,34 +130,42 @@ Scored = list[dict[int, float]]  # of each query: document → score
 
 
 def enumerate_ngrams(made: GenerativeRetriever, corpus: Corpus, queries: Sequence[str], allowed=None) -> Scored:
-    """Every n-gram up to the retriever's length, scored, weighed and given to its documents as `NgramAggregation` says,
-    with dictionaries."""
-    tokens = token_text(corpus, made.vocabulary, views=VIEWS)
+    """Every n-gram up to the retriever's length, scored, weighed and given to its documents by dictionaries."""
+    del corpus
+    assert isinstance(made.documents_of, NgramAggregation)
+    scorer = made.documents_of.scorer
+    said = scorer.text
     counts: Counter[tuple[int, ...]] = Counter()
-    documents: dict[tuple[int, ...], set[int]] = defaultdict(set)
-    for segment, document in enumerate(tokens.documents.tolist()):
-        row = _segment(tokens, segment)
+    for segment in range(len(said.documents)):
+        row = _segment(said, segment)
         for start in range(len(row)):
             for end in range(start + 1, min(len(row), start + int(made.max_len or 0)) + 1):
                 counts[tuple(row[start:end])] += 1
-                if allowed is None or allowed[document]:
-                    documents[tuple(row[start:end])].add(document)
-    every = [ngram for ngram in counts if documents[ngram]]
-    whole = len(tokens.tokens) + len(tokens.documents)
-    most = made.documents_of.settings()["most_occurrences"]
+    every = list(counts)
+    if allowed is not None:
+        own = {
+            tuple(row[start : start + n])
+            for segment, document in enumerate(said.documents.tolist())
+            if allowed[document]
+            for row in [_segment(said, segment)]
+            for n in range(1, int(made.max_len or 0) + 1)
+            for start in range(len(row) - n + 1)
+        }
+        every = [ngram for ngram in every if ngram in own]
+    first: list[tuple[int, ...]] = [(token,) for token in range(said.vocab_size)]
     answers = []
-    for log_probs in teacher_forced(made, queries, every):
-        weights = log_probs - np.log([counts[ngram] / whole for ngram in every])
-        scores: dict[int, float] = {}
-        covered: dict[int, set[int]] = defaultdict(set)
-        for weight, ngram in sorted(zip(weights.tolist(), every, strict=True), key=lambda item: (-item[0], item[1])):
-            if weight <= 0 or counts[ngram] > most:
-                continue
-            for document in documents[ngram]:
-                if covered[document].isdisjoint(ngram):
-                    covered[document] |= set(ngram)
-                    scores[document] = scores.get(document, 0.0) + weight
-        answers.append(scores)
+    forced = zip(teacher_forced(made, queries, every), teacher_forced(made, queries, first), strict=True)
+    for log_probs, singles in forced:
+        answers.append(
+            slow_ngram_scorer.scores(
+                said,
+                {(0, ngram): float(value) for ngram, value in zip(every, log_probs, strict=True)},
+                {(0, ngram): counts[ngram] for ngram in every},
+                dict(enumerate(singles.tolist())),
+                scorer.settings,
+                None if allowed is None else list(allowed),
+            )
+        )
     return answers
 
 

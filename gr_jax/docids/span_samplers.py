@@ -1,8 +1,8 @@
 """Spans to learn from: runs of a document's tokens, drawn where they have much in common with a query, or anywhere.
 
 SEAL learns to write spans that were drawn by their overlap with the query (Bevilacqua et al. 2022, section 3.3). Its
-released code compares strings of three words by edit distance; here three tokens are compared by what they share,
-weighed by how rare it is.
+released code compares strings of three words by edit distance, and draws by the exp of the sum; here three tokens are
+compared by what they share, weighed by how rare it is, and the sum itself is drawn by.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def uniform_spans(
     Args:
       document: its tokens.
       starts: where a span may start: at the first token of a word.
-      count: how many; fewer than that are different where the document is short.
+      count: how many; one may be drawn several times.
       length: tokens of each; less at the document's end.
       rng: of the choice.
 
     Raises:
       InputError: no spans, or spans of nothing, are asked for.
     """
-    return _draw(document, starts, np.zeros(len(document)), count, length, rng)
+    return _draw(document, starts, np.ones(len(document)), count, length, rng)
 
 
 def overlapping_spans(
@@ -51,7 +51,8 @@ def overlapping_spans(
     temperature: float,
     rng: np.random.Generator,
 ) -> list[list[int]]:
-    """Spans whose first tokens are the query's: p(start) ∝ exp(rarity of the shared tokens / temperature).
+    """Spans whose first tokens are the query's: p(start) ∝ (rarity of the shared tokens)^(1 / temperature). All starts
+    are alike where nothing is shared.
 
     Args:
       document, starts, count, length, rng: see `uniform_spans`.
@@ -68,8 +69,8 @@ def overlapping_spans(
     sums = np.concatenate([[0.0], np.cumsum(shared)])
     places = np.arange(len(document))
     overlap = sums[np.minimum(places + WINDOW, len(document))] - sums[places]
-    overlap += shared  # what a span starts with is what is written first
-    return _draw(document, starts, overlap / temperature, count, length, rng)
+    overlap = np.where(shared > 0, overlap, 0.0)  # what a span starts with is what is written first
+    return _draw(document, starts, overlap ** (1.0 / temperature), count, length, rng)
 
 
 def rarity_of(counts: Int[np.ndarray, " vocab"], documents: int) -> Float[np.ndarray, " vocab"]:
@@ -86,10 +87,10 @@ def rarity_of(counts: Int[np.ndarray, " vocab"], documents: int) -> Float[np.nda
 def _draw(
     document: np.ndarray, starts: np.ndarray, weights: np.ndarray, count: int, length: int, rng: np.random.Generator
 ) -> list[list[int]]:
-    """Different starts, drawn by the exps of their weights (Gumbel's trick)."""
+    """Starts drawn by their weights, with replacement."""
     if count < 1 or length < 1:
         raise InputError("no spans are asked for", "Give count ≥ 1 and length ≥ 1.", value=(count, length))
     places = np.flatnonzero(starts)
-    keys = weights[places] + rng.gumbel(size=len(places))
-    chosen = places[np.argsort(-keys, kind="stable")[:count]]
-    return [document[place : place + length].tolist() for place in chosen]
+    share = weights[places]
+    share = share / share.sum() if share.sum() > 0 else np.full(len(places), 1 / len(places))
+    return [document[place : place + length].tolist() for place in rng.choice(places, count, p=share)]

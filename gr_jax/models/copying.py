@@ -273,9 +273,15 @@ class CopyDecoder:
     """
 
     start_token = 0  # as its training shifts targets
-    levels = None
+    levels: tuple[tuple[int, int], ...] | None = None
 
-    def __init__(self, module: CopyNetwork, params: Any, words: Int32[np.ndarray, " words"], eos_id: int | None = None):
+    def __init__(
+        self,
+        module: CopyNetwork,
+        params: Any,
+        words: Int32[np.ndarray, " words"] | Int[Array, " words"],
+        eos_id: int | None = None,
+    ):
         self.module, self.params, self.words, self.eos_id = module, params, jnp.asarray(words), eos_id
 
     @property

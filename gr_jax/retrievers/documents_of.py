@@ -35,6 +35,7 @@ class Searched(NamedTuple):
       constraint: what could be written, without what a filter excludes.
       unfiltered: the same without the filter: what a count is in the whole corpus. States fit both.
       decoder, cache: the network, and what it knew of the queries before the first step, to score more sequences.
+      tokens, lengths: what was read, padded with 0.
     """
 
     beams: Beams
@@ -42,6 +43,8 @@ class Searched(NamedTuple):
     unfiltered: Constraint
     decoder: Decoder
     cache: Cache
+    tokens: Int[Array, "rows length"]
+    lengths: Int[Array, " rows"]
 
 
 class LookUp(Protocol):

@@ -56,5 +56,5 @@ def search(
         merge=merge,
         history=history or look_up.history,
     )
-    looked_up = look_up(Searched(found, restricted, constraint, decoder, cache))
+    looked_up = look_up(Searched(found, restricted, constraint, decoder, cache, tokens, lengths))
     return found if history else found._replace(history=None), looked_up

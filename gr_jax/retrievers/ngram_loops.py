@@ -123,7 +123,7 @@ def score_of(document, stamp, ngrams, beta, texts, found, count, seen, counts):
     text, offsets, _, own, starts = texts
     covered, alone, taken = seen
     sort(found, count)
-    total, previous, written = 0.0, -1, 0
+    total, previous, written = 0.0, np.int64(-1), 0
     for match in range(count):
         ngram = np.int64(found[match] >> np.uint64(32))
         place = np.int64(found[match] & _LOW)
@@ -147,7 +147,7 @@ def score_of(document, stamp, ngrams, beta, texts, found, count, seen, counts):
                 covered[tokens[ngram, i]] = stamp
             counts[0][written], counts[1][written], counts[2][written] = ngram, gain, place
             written += 1
-    place = 0
+    place = np.int64(0)
     for at in range(starts[document], starts[document + 1]):
         segment = own[at]
         for i in range(offsets[segment], offsets[segment + 1]):

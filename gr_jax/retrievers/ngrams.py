@@ -98,8 +98,8 @@ class NgramLookUp:
         parts = [self._written(searched)]
         if any(view.own_words for view in self.views):
             parts.append(self._own(searched, view))
-        joined = [jnp.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)]
-        return Found(*joined, view, *self._first(searched))
+        tokens, lengths, log_probs, low, high = (jnp.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+        return Found(tokens, lengths, log_probs, low, high, view, *self._first(searched))
 
     def _written(self, searched: Searched) -> tuple[Array, ...]:
         kept, index = searched.beams.history, searched.unfiltered
@@ -116,11 +116,11 @@ class NgramLookUp:
 
     def _own(self, searched: Searched, view: Int[Array, " rows"]) -> tuple[Array, ...]:
         """Runs of the query's words that the index has: their log-probabilities, by teacher forcing."""
-        index, source = searched.unfiltered, searched.cache.source
+        index, source = searched.unfiltered, searched.tokens
         assert isinstance(index, FMIndex)
         rows, length = source.shape
         width = searched.beams.sequences.shape[2]
-        inside, first, words = self._own_tokens(source)
+        inside, first, words = self._own_tokens(source, searched.lengths)
         place = jnp.arange(length)[:, None] + jnp.arange(width)  # --> [length, width]
         padded = jnp.pad(source, ((0, 0), (0, width)))
         runs = padded[:, place]  # --> [rows, length, width]
@@ -145,25 +145,29 @@ class NgramLookUp:
         flat = (x.reshape(rows, every) for x in (lengths, log_probs, low, high))
         return tokens.reshape(rows, every, width), *flat
 
-    def _own_tokens(self, source: Int[Array, "rows length"]) -> tuple[Array, Array, Array]:
+    def _own_tokens(
+        self, source: Int[Array, "rows length"], lengths: Int[Array, " rows"]
+    ) -> tuple[Array, Array, Array]:
         """Which tokens are the query's own, which of them begin words, and how many words a row may join."""
         rows, length = source.shape
         own_from, own_to, words = (
             jnp.tile(jnp.asarray([getattr(view, name) for view in self.views]), rows // len(self.views))
             for name in ("own_from", "own_to", "own_words")
         )
-        end = jnp.sum(source != 0, axis=1) - own_to
+        end = lengths - own_to
         at = jnp.arange(length)
         inside = (at >= own_from[:, None]) & (at < end[:, None])
         return inside, inside & self.starts[source], words
 
     def _first(self, searched: Searched) -> tuple[Array, Array]:
         """The likeliest first tokens, which the search itself does not keep."""
-        most = max(view.singles for view in self.views)
+        assert isinstance(searched.unfiltered, FMIndex)
+        vocab_size = searched.unfiltered.vocab_size
+        most = min(max(1, *(view.singles for view in self.views)), vocab_size)
         rows, _, width = searched.beams.sequences.shape
         start = jnp.full((rows, 1), searched.decoder.start_token, jnp.int32)
         features, _ = searched.decoder.step(start, 0, jnp.zeros((rows, 1, width), jnp.int32), searched.cache)
-        tokens, log_probs = searched.decoder.scores(features, 0, "vocabulary").top(max(most, 1))
+        tokens, log_probs = searched.decoder.scores(features, 0, "vocabulary").top(most, below=vocab_size)
         few = jnp.tile(jnp.asarray([view.singles for view in self.views]), rows // len(self.views))
         counts = jnp.arange(tokens.shape[-1]) < few[:, None]
         return tokens[:, 0], jnp.where(counts, log_probs[:, 0], -jnp.inf)
@@ -244,18 +248,18 @@ class NgramAggregation:
 
     def _weighted(self, written: Written) -> ngram_scorer.Weighted:
         found: Found = written.looked_up
-        log_probs, roots = found.log_probs.astype(np.float64), np.empty(found.lengths.shape, np.int32)
+        log_probs, roots = np.array(found.log_probs, np.float64), np.empty(found.lengths.shape, np.int32)
         for row, view in enumerate(self.views):
             if view.shift is not None:
                 log_probs[row] += view.shift
             if view.most is not None:
                 log_probs[row] = np.minimum(log_probs[row], view.most)
             roots[row] = found.view[row] + (self.scorer.num_views if view.whole else 0)
-        chosen = found.lengths > 0
-        low, high = found.low[chosen], found.high[chosen]
-        columns = found.tokens[chosen], found.lengths[chosen], roots[chosen], log_probs[chosen], low, high, high - low
-        valid = np.isfinite(found.first_log_probs)
-        return self.scorer.weighted(Ngrams(*columns), found.first_tokens[valid], found.first_log_probs[valid])
+        chosen = np.asarray(found.lengths) > 0
+        columns = (found.tokens, found.lengths, roots, log_probs, found.low, found.high, found.high - found.low)
+        tokens, first = np.asarray(found.first_tokens), np.asarray(found.first_log_probs)
+        valid = np.isfinite(first)
+        return self.scorer.weighted(Ngrams(*(np.asarray(x)[chosen] for x in columns)), tokens[valid], first[valid])
 
     def _evidence(self, weighted: ngram_scorer.Weighted, document: int) -> tuple[Evidence, ...]:
         names = self.scorer.text.view_names

@@ -32,10 +32,12 @@ from gr_jax.systems.dpr import DPR as DPR
 from gr_jax.systems.dpr import Search as Search
 from gr_jax.systems.dsi import DSI as DSI
 from gr_jax.systems.dsi_clusters import DSIClusters as DSIClusters
+from gr_jax.systems.dsi_qg import DSIQG as DSIQG
 from gr_jax.systems.gdr import GDR as GDR
 from gr_jax.systems.gdr import ClusterSearch as ClusterSearch
 from gr_jax.systems.gdr import Matching as Matching
 from gr_jax.systems.nci import NCI as NCI
+from gr_jax.systems.ngram import MINDER as MINDER
 from gr_jax.systems.ngram import SEAL as SEAL
 from gr_jax.systems.ngram import Asking as Asking
 from gr_jax.systems.ngram import NgramWriting as NgramWriting
@@ -51,5 +53,7 @@ SYSTEMS: tuple[type[System], ...] = (
     DSIClusters,
     NCI,
     GDR,
+    DSIQG,
     SEAL,
+    MINDER,
 )

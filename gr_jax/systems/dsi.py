@@ -23,32 +23,27 @@ from gr_jax.stages.write_docids import Decoding, Training
 from gr_jax.systems.base import System
 
 
-@gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
-class DSI(System):
-    """DSI: a document's docid, written token by token under a trie.
+class DSIBase(System):
+    """What DSI is, whatever queries are made from the documents that it learns.
 
-    Trained on queries, on pseudo-queries (as DSI-QG does) and on the documents' own text. Every node of the cluster
-    tree has a token of its own here, whose embedding and output row start from the centroid of the documents under it:
-    the largest single gain at small budgets. The paper's start anywhere (`Network.outputs = "random"`).
+    Every node of the cluster tree has a token of its own here, whose embedding and output row start from the centroid
+    of the documents under it: the largest single gain at small budgets. The paper's start anywhere (`Network.outputs =
+    "random"`).
 
     Attributes:
       name: in tables.
       vectors: that docids are made from.
       identifiers: the docid scheme.
-      pseudo_queries: that it is trained on beside the queries.
       network: the encoder-decoder.
       training: None leaves the network as it starts.
       decoding: how the index answers.
       lexical: BM25, beside which it is measured.
     """
 
-    paper: ClassVar[str] = "Tay et al. 2022, arXiv 2202.06991"
-
-    name: str = "DSI"
+    name: str
     vectors: Vectors = setting(Vectors(encoder="minilm", max_length=256))
     identifiers: Identifiers = setting(Identifiers())
-    pseudo_queries: PseudoQueries = setting(PseudoQueries())
     network: Network = setting(Network())
     training: Training | None = setting(Training())
     decoding: Decoding = setting(Decoding())
@@ -71,11 +66,18 @@ class DSI(System):
                 value=self.training.row_targets,
             )
 
-    def stages(self, corpus: Stage) -> Stage:
+    def stages_of(self, corpus: Stage, made: Stage, about: str, *seeds: int) -> Stage:
+        """The stages behind the queries that are made from documents.
+
+        Args:
+          corpus: the documents.
+          made: the queries that training has beside those of people.
+          about: what they are, for reports.
+          seeds: that they were made with.
+        """
         embedded = vectors_of(corpus, self.vectors)
         words = vocabulary_of(corpus, self.network)
         ids = docids_of(corpus, embedded, words, self.identifiers, self.vectors)
-        made = pseudo_queries(corpus, settings=self.pseudo_queries)
         rows = None
         if self.training is not None:
             rows = examples(
@@ -86,14 +88,34 @@ class DSI(System):
         model = write_docids.model_of(corpus, embedded, ids, words, rows, self.network, self.training, self.decoding)
         index = write_docids.index(corpus, ids, words, model, decoding=self.decoding)
         terms = bm25(corpus, settings=self.lexical)
-        trained = [self.pseudo_queries.seed, self.training.seed] if self.training else []
-        about = write_docids.provenance(
-            self.decoding,
-            self.pseudo_queries.summary() if self.training else "none: not trained",
-            self.identifiers.seed,
-            *trained,
+        trained = [*seeds, self.training.seed] if self.training else []
+        provenance = write_docids.provenance(
+            self.decoding, about if self.training else "none: not trained", self.identifiers.seed, *trained
         )
         both = hybrid(corpus, terms, index, name=self.name)
         return results.generative_results(
-            corpus, terms, ids, model, index, both, [], embedded, name=self.name, provenance=about
+            corpus, terms, ids, model, index, both, [], embedded, name=self.name, provenance=provenance
         ).named("results")  # fmt: skip
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class DSI(DSIBase):
+    """DSI: a document's docid, written token by token under a trie.
+
+    Trained on queries, on pseudo-queries made by rules, and on the documents' own text. Every node of the cluster tree
+    has a token of its own here, whose embedding and output row start from the centroid of the documents under it: the
+    largest single gain at small budgets. The paper's start anywhere (`Network.outputs = "random"`).
+
+    Attributes:
+      pseudo_queries: that it is trained on beside the queries.
+    """
+
+    paper: ClassVar[str] = "Tay et al. 2022, arXiv 2202.06991"
+
+    name: str = "DSI"
+    pseudo_queries: PseudoQueries = setting(PseudoQueries())
+
+    def stages(self, corpus: Stage) -> Stage:
+        made = pseudo_queries(corpus, settings=self.pseudo_queries)
+        return self.stages_of(corpus, made, self.pseudo_queries.summary(), self.pseudo_queries.seed)

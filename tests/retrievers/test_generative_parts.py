@@ -171,6 +171,8 @@ def test_parts_that_do_not_fit_are_refused_by_name():
         return GenerativeRetriever(model, constraint, vocabulary, documents_of=documents_of, **settings)
 
     larger = Trie.from_docids(titles(CORPUS.titles, VOCABULARY))
+    said = TokenText.of([[3, 4], [5, 6]], module.vocab_size)
+    ngrams = NgramAggregation(VOCABULARY, said, np.zeros(6, np.int32))
     for wrong, message in (
         ({"constraint": larger}, f"writes {module.vocab_size} tokens, the Trie need {VOCABULARY.size}"),
         ({"constraint": Mixed((trie, larger))}, "the Mixed need"),
@@ -182,17 +184,20 @@ def test_parts_that_do_not_fit_are_refused_by_name():
         ({"max_len": 0}, "max_len"),
         ({"views": ()}, "view"),
         ({"documents_of": BestDocid(naive_numeric(7))}, "7 documents.* leads to 6"),
-        ({"documents_of": NgramAggregation(VOCABULARY)}, "FM-index.*'Trie'"),
+        ({"documents_of": ngrams}, "FM-index.*'Trie'"),
     ):
         with pytest.raises(InputError, match=message):
             make(**wrong)
     with pytest.raises(InputError, match="limit"):
         BestDocid()
     pytest.importorskip("pydivsufsort")
-    spans = FMIndex.from_text(TokenText.of([[3, 4], [5, 6]], module.vocab_size))
+    spans = FMIndex.from_text(said)
     with pytest.raises(InputError, match="n-grams have none"):
-        make(spans, documents_of=NgramAggregation(VOCABULARY))
-    made = make(spans, documents_of=NgramAggregation(VOCABULARY), max_len=2, beams=4, max_query_length=32)
+        make(spans, documents_of=ngrams)
+    other = NgramAggregation(VOCABULARY, TokenText.of([[3, 4]], module.vocab_size), np.zeros(3, np.int32))
+    with pytest.raises(InputError, match="text of 1"):
+        make(spans, documents_of=other, max_len=2)
+    made = make(spans, documents_of=ngrams, max_len=2, beams=4, max_query_length=32)
     with pytest.raises(InputError, match="filters=True"):
         made.retrieve(["ok"], 1, allowed=np.ones(2, bool))
     assert not updatable(made)

@@ -23,6 +23,9 @@ SYSTEMS = {
     "gdr": systems.GDR,
     "nci": systems.NCI,
     "dsi_clusters": systems.DSIClusters,
+    "dsi_qg": systems.DSIQG,
+    "seal": systems.SEAL,
+    "minder": systems.MINDER,
 }
 # What an ablation changes of GDR, or of NCI; and the system that a small budget is of, where it is not named after it.
 ABLATIONS = {

@@ -1,4 +1,4 @@
-"""Rows of one document and its queries: what is in them, and that they can go on anywhere."""
+"""Rows of one source and its targets: what is in them, and that they can go on anywhere."""
 
 import itertools
 
@@ -86,13 +86,13 @@ def test_states_come_with_their_documents():
 
 
 def test_nothing_to_learn_from():
-    with pytest.raises(InputError, match="no queries"):
-        TargetBatches(SourceTargets(DOCUMENTS, [[]] * 7, [[]] * 7), batch_size=2, targets=8, eos_id=EOS)
+    with pytest.raises(InputError, match="nothing to learn"):
+        TargetBatches(SourceTargets(DOCUMENTS, [[[]] * 7, [[]] * 7]), batch_size=2, targets=8, eos_id=EOS)
 
 
 def test_a_query_that_fits_no_row_is_refused():
     assert batches(targets=3)
-    with pytest.raises(InputError, match="document 2 has 3 tokens with its end, and a row 2"):
+    with pytest.raises(InputError, match="source 2 has 3 tokens with its end, and a row 2"):
         batches(targets=2)
 
 

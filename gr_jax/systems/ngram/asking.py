@@ -30,7 +30,7 @@ WALKS = {BODY: SAID, TITLE: f"^{SAID}", PSEUDO_QUERY: ASKED}
 @gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
 class Asking(Settings):
-    """How questions are put and n-grams are scored; defaults are those of SEAL's released code but for `alpha`.
+    """How questions are put and n-grams are scored; defaults are those of SEAL's released code.
 
     Attributes:
       writes: what is written, each in its view: "body", "title", "pseudo_query".
@@ -48,7 +48,7 @@ class Asking(Settings):
     tokens: int = setting(10, at_least=1)
     title_tokens: int = setting(15, at_least=1)
     max_query_length: int = setting(64, at_least=3)
-    alpha: float = setting(1.25, at_least=0)
+    alpha: float = setting(2.0, at_least=0)
     beta: float = setting(0.8, at_least=0, at_most=1)
     smoothing: float = setting(5.0, above=0)
     most_occurrences: int = setting(1500, at_least=1)
@@ -109,10 +109,9 @@ def retriever_of(
 def _ngram_view(what: str, view: View, vocabulary: Vocabulary, asking: Asking) -> NgramView:
     behind = view.prompt[view.prompt.index(QUERY) + len(QUERY) :]
     own_to = len(vocabulary.encode(behind)) + len(vocabulary.suffix)
-    ends = {"own_from": len(vocabulary.prefix), "own_to": own_to}
+    made = NgramView(tokens=asking.tokens, own_words=0, singles=0, own_from=len(vocabulary.prefix), own_to=own_to)
     if what == TITLE:
-        return NgramView(whole=True, tokens=asking.title_tokens, own_words=0, singles=0, **ends)
+        return dataclasses.replace(made, whole=True, tokens=asking.title_tokens)
     if what == PSEUDO_QUERY:
-        shift = {"shift": PSEUDO_QUERY_SHIFT, "most": PSEUDO_QUERY_MOST}
-        return NgramView(tokens=asking.tokens, own_words=0, singles=0, **shift, **ends)
-    return NgramView(tokens=asking.tokens, own_words=asking.own_words, singles=asking.singles, **ends)
+        return dataclasses.replace(made, shift=PSEUDO_QUERY_SHIFT, most=PSEUDO_QUERY_MOST)
+    return dataclasses.replace(made, own_words=asking.own_words, singles=asking.singles)

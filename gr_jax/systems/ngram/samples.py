@@ -81,12 +81,13 @@ class Documents:
         tokens = max(segments, key=len)
         starts = self._starts[tokens]
         starts[0] = True
-        how = {"count": sampling.spans, "length": sampling.span_tokens, "rng": rng}
+        count, length = sampling.spans, sampling.span_tokens
         if sampling.temperature is None:
-            return span_samplers.uniform_spans(tokens, starts, **how)
+            return span_samplers.uniform_spans(tokens, starts, count=count, length=length, rng=rng)
         return span_samplers.overlapping_spans(
-            tokens, starts, query, self.rarity, temperature=sampling.temperature, **how
-        )
+            tokens, starts, query, self.rarity,
+            count=count, length=length, temperature=sampling.temperature, rng=rng,
+        )  # fmt: skip
 
     def title(self, document: int, sampling: Sampling) -> list[list[int]]:
         """A document's title as often as it is to be learned; nothing where it has none or too long a one."""

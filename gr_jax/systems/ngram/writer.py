@@ -12,9 +12,10 @@ import gin
 import numpy as np
 
 from gr_jax.constraints import FMIndex
+from gr_jax.corpus import Dataset
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
-from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
+from gr_jax.models.copying import CopyDecoder, CopyNetwork, CopyNetworkModel
 from gr_jax.stages import copy_networks, training
 from gr_jax.stages.copy_networks import CopyTraining
 from gr_jax.stages.documents import load_dataset
@@ -61,7 +62,7 @@ class NgramWriting(CopyTraining):
     words: int = 4096
     query_tokens: int = 48
     row_targets: int = 100
-    spans: int = setting(40, at_least=1)
+    spans: int = setting(32, at_least=1)
     titles: int = setting(3, at_least=0)
     pseudo_queries: int = setting(5, at_least=0)
     span_tokens: int = setting(10, at_least=1)
@@ -112,11 +113,7 @@ def model(
     """Trains the writer on the train split. Interrupted, it goes on from its latest checkpoint with the same result."""
     dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
     index, text = FMIndex.load(ngrams / "index"), TokenText.load(ngrams / "text")
-    documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
-    data = source_targets(dataset, "train", documents, words, asking.views, settings.sampling, settings.query_tokens)
-    own = copy_networks.frequent_words((one for targets in data.kinds[0] for one in targets), settings.words)
-    module, params, frozen = copy_networks.make_network(settings, words.size, own, counted=True)
-    params = _counted(params, data, own, words)
+    module, params, own, frozen, data = _start(dataset, words, text, settings, asking)
     network = CopyNetworkModel(module, tuple(own))
     if frozen:  # what never changes is computed once
         states = copy_networks.encode_sources(module, params, data.sources, place.work / "states", progress=True)
@@ -138,6 +135,34 @@ def model(
     trained = training.fit(place, task, settings).params
     CopyDecoder(module, trained, np.asarray(own, np.int32)).save(place.folder)
     shutil.rmtree(place.work / "states", ignore_errors=True)
+
+
+@stage()
+def untrained(
+    place: Place,
+    corpus: pathlib.Path,
+    vocabulary: pathlib.Path,
+    ngrams: pathlib.Path,
+    *,
+    settings: NgramWriting,
+    asking: Asking,
+) -> None:
+    """The writer as it is before any training: it copies as often as was counted; see `model`."""
+    dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
+    module, params, own, _, _ = _start(dataset, words, TokenText.load(ngrams / "text"), settings, asking)
+    CopyDecoder(module, params, np.asarray(own, np.int32)).save(place.folder)
+    training.keep_curves(place)
+
+
+def _start(
+    dataset: Dataset, words: Vocabulary, text: TokenText, settings: NgramWriting, asking: Asking
+) -> tuple[CopyNetwork, dict, list[int], bool, SourceTargets]:
+    """The network, its first parameters, its own words, whether its encoder stays as it is, and what it learns from."""
+    documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
+    data = source_targets(dataset, "train", documents, words, asking.views, settings.sampling, settings.query_tokens)
+    own = copy_networks.frequent_words((one for targets in data.kinds[0] for one in targets), settings.words)
+    module, params, frozen = copy_networks.make_network(settings, words.size, own, counted=True)
+    return module, _counted(params, data, own, words), own, frozen, data
 
 
 def _counted(params: dict, data: SourceTargets, own: Sequence[int], vocabulary: Vocabulary) -> dict:

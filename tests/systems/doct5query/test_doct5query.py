@@ -134,12 +134,12 @@ def test_only_the_split_is_learnt_from(beir):
     data = generation.document_queries(
         dataset, vocabulary, split="test", made={"title": 1}, document_tokens=32, query_tokens=12, seed=0, others=0.5
     )
-    asked = [vocabulary.decode(query) for queries in data.asked for query in queries]
+    asked = [vocabulary.decode(query) for queries in data.kinds[generation.ASKED] for query in queries]
     expected = [dataset.queries.text(query_id)[:11] for query_id in dataset.split("test")]
-    assert sorted(asked) == sorted(expected) and len(data.documents) == 12 + 6
-    assert sum(not queries for queries in data.asked) == 6
-    starts = [vocabulary.decode(row) for row in data.documents]
-    for start, (made,) in zip(starts, data.made, strict=True):
+    assert sorted(asked) == sorted(expected) and len(data.sources) == 12 + 6
+    assert sum(not queries for queries in data.kinds[generation.ASKED]) == 6
+    starts = [vocabulary.decode(row) for row in data.sources]
+    for start, (made,) in zip(starts, data.kinds[generation.MADE], strict=True):
         assert start.startswith(vocabulary.decode(made)[:8])  # titles stand first
     counted = copy_networks.frequent_words((one for of_one in data.kinds[generation.ASKED] for one in of_one), 5, 1)
     letters = "".join(expected)
@@ -156,8 +156,8 @@ def test_a_query_of_several_documents_is_learnt_from_by_each():
     data = generation.document_queries(
         dataset, ByteVocabulary(), split="train", made={}, document_tokens=9, query_tokens=9, seed=0
     )
-    asked = [[ByteVocabulary().decode(query) for query in found] for found in data.asked]
-    assert asked == [["both", "second"], ["both"]] and len(data.documents) == 2
+    asked = [[ByteVocabulary().decode(query) for query in found] for found in data.kinds[generation.ASKED]]
+    assert asked == [["both", "second"], ["both"]] and len(data.sources) == 2
 
 
 def test_what_is_kept():

@@ -1,0 +1,123 @@
+"""SEAL's scorer against the same with dictionaries, on random texts and n-grams."""
+
+import numpy as np
+import pytest
+
+from benchmarks import slow_ngram_scorer
+from gr_jax.constraints import FMIndex
+from gr_jax.docids.spans import TokenText
+from gr_jax.errors import InputError
+from gr_jax.retrievers.ngram_scorer import Ngrams, NgramScorer, NgramScoring, log_odds
+
+pytest.importorskip("pydivsufsort")
+pytest.importorskip("numba")
+
+VOCAB, VIEWS = 12, ("said", "asked")
+
+
+def random_text(rng, documents=14):
+    """Segments of few different tokens, some documents without any, some with several in one view."""
+    owners = np.sort(rng.integers(0, documents, 24))
+    views = rng.integers(0, len(VIEWS), len(owners))
+    segments = [rng.integers(1, VOCAB, rng.integers(1, 12)) for _ in owners]
+    return TokenText.of(segments, VOCAB, documents=owners, views=views, view_names=VIEWS, num_documents=documents)
+
+
+def random_ngrams(rng, text, index, count=30):
+    """N-grams that stand in the text, some of them whole segments: {(root, tokens): log p} and what a scorer takes."""
+    chosen = {}
+    for _ in range(count):
+        segment = int(rng.integers(len(text.documents)))
+        tokens = text.tokens[text.offsets[segment] : text.offsets[segment + 1]].tolist()
+        view = int(text.views[segment])
+        if rng.random() < 0.3:
+            start, end, root = 0, len(tokens), view + len(VIEWS)
+        else:
+            start = int(rng.integers(len(tokens)))
+            end = int(rng.integers(start + 1, len(tokens) + 1))
+            root = view
+        chosen[root, tuple(tokens[start:end])] = float(-rng.exponential(2.0))
+    width = max(len(tokens) for _, tokens in chosen)
+    rows = np.zeros((len(chosen), width), np.int32)
+    low, high = [], []
+    for row, (root, tokens) in zip(rows, chosen, strict=True):
+        row[: len(tokens)] = tokens
+        name = VIEWS[root % len(VIEWS)]
+        state = index.find([tokens], f"^{name}" if root >= len(VIEWS) else name)
+        low.append(int(state.low[0, 0]))
+        high.append(int(state.high[0, 0]))
+    counts = np.array(high) - np.array(low)
+    found = Ngrams(
+        rows,
+        np.array([len(tokens) for _, tokens in chosen], np.int32),
+        np.array([root for root, _ in chosen], np.int32),
+        np.array(list(chosen.values())),
+        np.array(low, np.int32),
+        np.array(high, np.int32),
+        counts,
+    )
+    return chosen, dict(zip(chosen, counts.tolist(), strict=True)), found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_equal_to_dictionaries(seed):
+    rng = np.random.default_rng(seed)
+    text = random_text(rng)
+    index = FMIndex.from_text(text, filters=True, sample_rate=2)
+    settings = NgramScoring(
+        alpha=float(rng.choice([0.0, 0.5, 1.0, 2.0])),
+        beta=float(rng.choice([0.0, 0.8, 1.0])),
+        smoothing=float(rng.choice([0.1, 5.0])),
+        most_occurrences=int(rng.choice([1, 3, 100])),
+        most_documents=int(rng.choice([2, 100])),
+    )
+    scorer = NgramScorer(text, np.asarray(index.row_documents), settings)
+    log_probs, counts, ngrams = random_ngrams(rng, text, index)
+    singles = {int(token): float(-rng.exponential(2.0)) for token in rng.permutation(VOCAB)[:8]}
+    allowed = rng.random(text.num_documents) < 0.6 if seed % 2 else None
+    expected = slow_ngram_scorer.scores(text, log_probs, counts, singles, settings, allowed)
+    weighted = scorer.weighted(ngrams, np.array(list(singles)), np.array(list(singles.values())))
+    documents, scores = scorer.search(weighted, 100, allowed)
+    assert sorted(documents.tolist()) == sorted(expected)
+    np.testing.assert_allclose(scores, [expected[document] for document in documents.tolist()], rtol=1e-9, atol=1e-9)
+    assert [*zip(-scores, documents, strict=True)] == sorted(zip(-scores, documents, strict=True))
+    for document, score in zip(documents.tolist(), scores.tolist(), strict=True):
+        counted = scorer.explain(weighted, document)
+        np.testing.assert_allclose(sum(one.score for one in counted), score, rtol=1e-9, atol=1e-9)
+        every = [token for _, tokens in slow_ngram_scorer.segments_of(text)[document] for token in tokens]
+        assert all(every[one.place : one.place + len(one.tokens)] == list(one.tokens) for one in counted)
+    few, best = scorer.search(weighted, 3, allowed)
+    np.testing.assert_array_equal(few, documents[:3])
+    np.testing.assert_array_equal(best, scores[:3])
+
+
+def test_of_equal_ngrams_the_likeliest_counts():
+    text = TokenText.of([[1, 2, 3], [4, 5]], VOCAB)
+    index = FMIndex.from_text(text, filters=True)
+    state = index.find([[1, 2]])
+    low, high = int(state.low[0, 0]), int(state.high[0, 0])
+    twice = Ngrams(
+        np.array([[1, 2, 9], [1, 2, 7]], np.int32),  # what stands behind the length does not count
+        np.array([2, 2], np.int32),
+        np.zeros(2, np.int32),
+        np.array([-3.0, -1.0]),
+        np.array([low, low], np.int32),
+        np.array([high, high], np.int32),
+        np.array([1, 1]),
+    )
+    scorer = NgramScorer(text, np.asarray(index.row_documents), NgramScoring(smoothing=0.1))
+    weighted = scorer.weighted(twice)
+    assert weighted.ngrams.log_probs.tolist() == [-1.0]
+
+
+def test_log_odds_of_sure_and_impossible():
+    np.testing.assert_allclose(log_odds(np.log([0.5, 0.9])), np.log([1.0, 9.0]), atol=1e-12)
+    assert np.isfinite(log_odds(np.zeros(1))).all() and log_odds(np.array([-1e9]))[0] == -1e9
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"alpha": -1.0}, {"beta": 1.5}, {"smoothing": 0.0}, {"most_occurrences": 0}, {"most_documents": 0}]
+)
+def test_settings_out_of_range_are_named(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        NgramScoring(**wrong)
