@@ -231,7 +231,7 @@ class NgramAggregation:
         self, written: Written, k: int, *, explain: bool, allowed: Bool[np.ndarray, " documents"] | None = None
     ) -> list[FoundDocument]:
         """See `DocumentsOf.rank`. Evidence is what counted, the weightiest first."""
-        weighted = self._weighted(written)
+        weighted = self.scorer.weighted(*self.ngrams_of(written))
         if not len(weighted.weights):
             warnings.warn(
                 "No n-gram of the documents is likelier after this query than anywhere, so nothing was found: ask with "
@@ -246,7 +246,8 @@ class NgramAggregation:
             found.append(FoundDocument(document, score, evidence))
         return found
 
-    def _weighted(self, written: Written) -> ngram_scorer.Weighted:
+    def ngrams_of(self, written: Written) -> tuple[Ngrams, Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """What was found for one query: n-grams, and the likeliest first tokens with their log-probabilities."""
         found: Found = written.looked_up
         log_probs, roots = np.array(found.log_probs, np.float64), np.empty(found.lengths.shape, np.int32)
         for row, view in enumerate(self.views):
@@ -259,7 +260,7 @@ class NgramAggregation:
         columns = (found.tokens, found.lengths, roots, log_probs, found.low, found.high, found.high - found.low)
         tokens, first = np.asarray(found.first_tokens), np.asarray(found.first_log_probs)
         valid = np.isfinite(first)
-        return self.scorer.weighted(Ngrams(*(np.asarray(x)[chosen] for x in columns)), tokens[valid], first[valid])
+        return Ngrams(*(np.asarray(x)[chosen] for x in columns)), tokens[valid], first[valid]
 
     def _evidence(self, weighted: ngram_scorer.Weighted, document: int) -> tuple[Evidence, ...]:
         names = self.scorer.text.view_names

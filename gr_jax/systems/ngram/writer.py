@@ -53,19 +53,20 @@ class NgramWriting(CopyTraining):
       temperature: of the overlap with the question by which spans are drawn; None draws all alike.
     """
 
-    steps: int = 1000
+    steps: int = 200
+    warmup_steps: int = 30
     learning_rate: float = 5e-4
     weight_decay: float = 0.01
-    evaluate_every: int | None = 250
+    evaluate_every: int | None = 50
     dev_queries: int | None = 300
-    checkpoint_every: int | None = 250
+    checkpoint_every: int | None = 50
     words: int = 4096
     query_tokens: int = 48
-    row_targets: int = 100
+    row_targets: int = 96
     spans: int = setting(32, at_least=1)
     titles: int = setting(3, at_least=0)
     pseudo_queries: int = setting(5, at_least=0)
-    span_tokens: int = setting(10, at_least=1)
+    span_tokens: int = setting(6, at_least=1)
     title_tokens: int = setting(15, at_least=1)
     temperature: float | None = setting(1.0, above=0)
 
