@@ -121,6 +121,44 @@ class TokenText:
         if len(set(self.view_names)) != len(self.view_names) or not self.view_names:
             raise InputError("views need different names", "Name each view once.", value=self.view_names)
 
+    def without(self, documents: Sequence[int]) -> TokenText:
+        """The text without the segments of some documents; all positions stay as they are."""
+        kept = np.flatnonzero(~np.isin(self.documents, np.asarray(documents, np.int64)))
+        lengths = np.diff(self.offsets)
+        tokens = np.asarray(self.tokens)[np.repeat(np.isin(np.arange(len(lengths)), kept), lengths)]
+        return dataclasses.replace(
+            self,
+            tokens=tokens,
+            offsets=np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64),
+            documents=self.documents[kept],
+            views=self.views[kept],
+            corpus="",
+        )
+
+    def joined(self, more: TokenText) -> TokenText:
+        """The text with that of further documents, which get the next positions.
+
+        Raises:
+          InputError: text of another vocabulary, or with a view that this has not.
+        """
+        unknown = [name for name in more.view_names if name not in self.view_names]
+        if unknown or more.vocab_size != self.vocab_size or more.vocabulary != self.vocabulary:
+            raise InputError(
+                "text of another vocabulary or of other views",
+                f"Tokenise it alike, in some of the views {', '.join(self.view_names)}.",
+                value=unknown or more.vocabulary,
+            )
+        views = np.array([self.view_names.index(name) for name in more.view_names], np.int32)[more.views]
+        return dataclasses.replace(
+            self,
+            tokens=np.concatenate([self.tokens, more.tokens]),
+            offsets=np.concatenate([self.offsets, self.offsets[-1] + more.offsets[1:]]),
+            documents=np.concatenate([self.documents, self.num_documents + more.documents]).astype(np.int32),
+            views=np.concatenate([self.views, views]).astype(np.int32),
+            num_documents=self.num_documents + more.num_documents,
+            corpus="",
+        )
+
     def save(self, folder: str | os.PathLike) -> None:
         """Writes an artefact of kind "token_text"."""
         meta = {name: getattr(self, name) for name in _META}

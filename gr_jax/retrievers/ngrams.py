@@ -17,8 +17,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax import storage, text
 from gr_jax.constraints import Constraint, FMIndex
+from gr_jax.corpus.documents import Corpus
 from gr_jax.decoding.teacher_forcing import prefix_scores
-from gr_jax.docids.spans import TokenText
+from gr_jax.docids.spans import TokenText, token_text
 from gr_jax.errors import InputError, InputWarning
 from gr_jax.retrievers import ngram_scorer
 from gr_jax.retrievers.base import Evidence
@@ -270,6 +271,24 @@ class NgramAggregation:
             named = what if one.view is None or len(names) == 1 else f"{what} ({names[one.view]})"
             found.append(Evidence("ngram", named, one.score, one.tokens))
         return tuple(found)
+
+    def updated(
+        self, constraint: FMIndex, add: Corpus | None, remove: Sequence[int]
+    ) -> tuple[FMIndex, NgramAggregation]:
+        """The index and this with documents added and removed. The index is built anew, which takes a second for each
+        million tokens, so that all counts are right. Added documents have no queries that were made from them.
+
+        Raises:
+          InputError: no text is left.
+        """
+        said = self.scorer.text.without(remove) if len(remove) else self.scorer.text
+        if add is not None:
+            views = [name for name in said.view_names if "pseudo_query" not in name.split("+")]
+            said = said.joined(token_text(add, self.vocabulary, views=views))
+        index = FMIndex.from_text(said, eos_id=constraint.eos_id, sample_rate=constraint.sample_rate, filters=True)
+        rows = np.asarray(index.row_documents)
+        made = NgramAggregation(self.vocabulary, said, rows, views=self.views, scoring=self.scorer.settings)
+        return index, made
 
     def settings(self) -> dict[str, Any]:
         """See `DocumentsOf.settings`."""

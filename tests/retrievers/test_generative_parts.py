@@ -200,6 +200,6 @@ def test_parts_that_do_not_fit_are_refused_by_name():
     made = make(spans, documents_of=ngrams, max_len=2, beams=4, max_query_length=32)
     with pytest.raises(InputError, match="filters=True"):
         made.retrieve(["ok"], 1, allowed=np.ones(2, bool))
-    assert not updatable(made)
+    assert updatable(made)
     with pytest.raises(InputError, match="no docids"):
         made.docids  # noqa: B018

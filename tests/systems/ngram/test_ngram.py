@@ -1,0 +1,179 @@
+"""SEAL and MINDER, whole, on a few documents; and what their writers learn from."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import gr_jax
+from gr_jax import corpus as corpus_lib
+from gr_jax import storage
+from gr_jax.constraints import FMIndex
+from gr_jax.docids.spans import token_text
+from gr_jax.errors import InputError, InputWarning
+from gr_jax.retrievers import GenerativeRetriever
+from gr_jax.retrievers.base import updatable
+from gr_jax.retrievers.ngrams import NgramAggregation
+from gr_jax.systems import MINDER, SEAL, Asking, GeneratedQueries, NgramWriting, QueryGenerating
+from gr_jax.systems.ngram import samples
+from gr_jax.systems.ngram.asking import SAID
+from gr_jax.text import ByteVocabulary
+from tests import small_data
+
+pytest.importorskip("bm25s")
+pytest.importorskip("Stemmer")
+pytest.importorskip("pydivsufsort")
+pytest.importorskip("numba")
+pytest.importorskip("sentencepiece")
+
+SMALL = {
+    "encoder": "t5", "vocabulary": "sentencepiece", "vocabulary_size": 330, "width": 32, "heads": 2, "mlp_width": 32,
+    "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0, "words": 32,
+}  # fmt: skip
+WRITING = NgramWriting(
+    **SMALL, query_tokens=64, row_targets=48, span_tokens=8, title_tokens=16, steps=60, warmup_steps=5, batch_size=12,
+    learning_rate=1e-2, evaluate_every=30, dev_queries=8, checkpoint_every=20,
+)  # fmt: skip
+ASKING = Asking(beams=6, tokens=8, title_tokens=16)
+SYSTEMS = {
+    "SEAL": SEAL(writing=WRITING, asking=ASKING),
+    "MINDER": MINDER(
+        writing=WRITING,
+        asking=dataclasses.replace(ASKING, writes=("body", "title", "pseudo_query")),
+        generator=QueryGenerating(
+            **SMALL, document_tokens=64, query_tokens=32, row_targets=64, made={"title": 1}, steps=40, warmup_steps=5,
+            batch_size=12, learning_rate=1e-2, evaluate_every=20,
+        ),
+        generated=GeneratedQueries(samples=4, top_k=3, temperature=0.5, within=None, most=3),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def beir(tmp_path_factory):
+    return small_data.write_beir(tmp_path_factory.mktemp("beir") / "animals", count=24)
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def made(request, beir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, folder, SYSTEMS[request.param].run(beir, folder, say=lambda line: None)
+
+
+def test_it_finds_what_it_was_trained_on(made, beir):
+    name, folder, searcher = made
+    dataset = corpus_lib.read_beir(beir)
+    train = dataset.split_queries("train")
+    found = searcher.retrieve(train.texts, 3).doc_index[:, 0]
+    right = [dataset.corpus.index_of(next(iter(dataset.split("train")[one]))) for one in train.ids]
+    assert np.mean(found == right) > 0.9
+    metrics = json.loads((folder / "results" / "metrics.json").read_text())
+    assert set(metrics["test"]) == {"BM25", name, f"BM25 + {name}"}
+    assert "FM-index" in (folder / "results" / "report.md").read_text()
+
+
+def test_read_back_it_answers_the_same(made):
+    _, folder, searcher = made
+    loaded = gr_jax.load(folder / "index")
+    asked = ["who saw a red cat", "where is the goat"]
+    one, other = (index.retrieve(asked, 10, explain=True) for index in (searcher, loaded))
+    np.testing.assert_array_equal(one.doc_index, other.doc_index)
+    np.testing.assert_array_equal(one.score, other.score)
+    assert one.evidence == other.evidence
+
+
+def test_why_a_document_was_found_stands_in_it(made, beir):
+    name, _, searcher = made
+    corpus = corpus_lib.read_beir(beir).corpus
+    ranking = searcher.retrieve(["who saw a black horse"], 5, explain=True)
+    views = set()
+    for document, score, reasons in zip(ranking.doc_index[0], ranking.score[0], ranking.evidence[0], strict=True):
+        assert sum(one.score for one in reasons) == pytest.approx(score, rel=1e-5)
+        said = f"{corpus.titles[document]}\n{corpus.texts[document]}"
+        for one in reasons:
+            views.add(one.text.rpartition(" (")[2] if name == "MINDER" else "")
+            if "pseudo_query" not in one.text:
+                assert one.kind == "ngram" and searcher.retriever.vocabulary.decode(one.tokens) in said
+    assert name == "SEAL" or "pseudo_query)" in views
+
+
+def test_a_filter_leaves_others_out(made):
+    _, _, searcher = made
+    allowed = np.arange(24) % 3 == 0
+    found = searcher.retriever.retrieve(["where is the red cat"], 24, allowed=allowed).doc_index[0]
+    found = found[found >= 0]
+    assert len(found) and allowed[found].all()
+
+
+@pytest.mark.parametrize("made", ["SEAL"], indirect=True)
+def test_documents_come_and_go_as_in_an_index_built_anew(made, beir):
+    _, folder, _ = made
+    dataset = corpus_lib.read_beir(beir)
+    whole = list(dataset.corpus)
+    changed = gr_jax.load(folder / "index").retriever
+    assert updatable(changed)
+    changed.update(remove=[1, 5])
+    added = [corpus_lib.Document("new", "violet whale", "A violet whale sings at the pole.")]
+    changed.update(corpus_lib.Corpus.from_documents(added))
+    gone = [corpus_lib.Document(one.doc_id, "", "") if place in (1, 5) else one for place, one in enumerate(whole)]
+    words = changed.vocabulary
+    anew = corpus_lib.Corpus.from_documents([*gone, *added])
+    said = token_text(anew, words, views=(SAID,)).without([1, 5])
+    index = FMIndex.from_text(said, filters=True)
+    before = changed.documents_of
+    aggregation = NgramAggregation(
+        words, said, np.asarray(index.row_documents), views=before.views, scoring=before.scorer.settings
+    )
+    other = GenerativeRetriever(
+        changed.model, index, words, documents_of=aggregation,
+        views=changed.views, beams=changed.beams, max_len=changed.max_len,
+    )  # fmt: skip
+    asked = ["who saw a violet whale", "where is the blue cat", "a whale at the pole"]
+    one, two = (retriever.retrieve(asked, 25) for retriever in (changed, other))
+    np.testing.assert_allclose(one.score, two.score, rtol=1e-6)
+    assert one.doc_index[0, 0] == 24 and not np.isin(one.doc_index, [1, 5]).any()
+    with pytest.raises(InputError, match="position"):
+        changed.update(remove=[99])
+
+
+def test_an_untrained_writer_copies_what_questions_share_with_documents(beir, tmp_path):
+    system = dataclasses.replace(SYSTEMS["SEAL"], trained=False)
+    searcher = system.run(beir, tmp_path, until="index", say=lambda line: None)
+    found = searcher.retrieve(["red cat"], 1, explain=True)
+    assert "red" in "".join(one.text for one in found.evidence[0][0])
+    assert storage.read_folder(tmp_path / "model", verify=False).meta.get("step") is None
+
+
+def test_nothing_likely_is_said_and_not_only_empty(made):
+    _, _, searcher = made
+    with pytest.warns(InputWarning, match="words that the documents use"):
+        found = searcher.retriever.retrieve(["%%%%"], 3)
+    assert (found.doc_index == -1).all()
+
+
+def test_what_a_question_learns_to_write(beir):
+    dataset, vocabulary = corpus_lib.read_beir(beir), ByteVocabulary()
+    said = token_text(dataset.corpus, vocabulary, views=(SAID,))
+    documents = samples.Documents(said, vocabulary, vocabulary.encode_batch(list(dataset.corpus.titles)))
+    sampling = samples.Sampling(
+        spans=4, titles=2, pseudo_queries=0, span_tokens=5, title_tokens=10, temperature=1.0, seed=0
+    )
+    data = samples.source_targets(dataset, "train", documents, vocabulary, ASKING.views, sampling, 64)
+    assert len(data.sources) == 2 * 24
+    for number, document in enumerate(dataset.corpus):
+        body, titles = data.kinds[0][2 * number : 2 * number + 2]
+        text = [vocabulary.decode(span) for span in body]
+        assert len(text) == 4 and all(span in document.text or span in document.title for span in text)
+        title = [document.title] * 2 if len(document.title) <= 10 else []
+        assert [vocabulary.decode(one) for one in titles] == title
+        assert vocabulary.decode(data.sources[2 * number + 1]).endswith("|| title")
+    rates = samples.copy_rates(data, vocabulary.size)
+    assert ((rates > 0) & (rates < 1)).all()
+
+
+def test_views_that_there_are_not_are_named():
+    with pytest.raises(InputError, match="title"):
+        Asking(writes=("titles",))
+    with pytest.raises(InputError, match="MINDER"):
+        SEAL(asking=Asking(writes=("body", "pseudo_query")))
