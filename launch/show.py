@@ -10,15 +10,20 @@ from collections.abc import Sequence
 import gin
 
 from gr_jax.printing import printable
+from gr_jax.retrievers.phrases import marked
 from gr_jax.retrievers.searcher import Searcher
+
+_REASONS = 8  # that are marked in a document
+_PASSAGE = 110  # characters of it that are shown
 
 
 def show_hits(searcher: Searcher, question: str, k: int) -> None:
-    """Prints the hits of one question."""
+    """Prints the hits of one question, and marks in their texts what they were found by."""
     print(f"? {printable(question)}")
-    for rank, hit in enumerate(searcher.search(question, k), 1):
+    for rank, hit in enumerate(searcher.search(question, k, explain=True), 1):
         print(f"{rank:>3}. {hit}")
-        print(f"     {printable(hit.text[:1000])[:110]}")
+        spans = [span for reason in hit.evidence[:_REASONS] for span in reason.spans]
+        print(f"     {printable(marked(hit.text, spans, _PASSAGE))}")
 
 
 @gin.configurable(module="launch", allowlist=["questions"])

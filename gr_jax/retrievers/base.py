@@ -29,6 +29,7 @@ class Evidence:
       score: what it contributed.
       tokens: its token ids, where it has some.
       spans: (start, end) character offsets in the document's text, where it stands there.
+      view: of an n-gram, where it stands: "title+body" or "pseudo_query"; "" where there is one view alone.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Evidence:
     score: float
     tokens: tuple[int, ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
+    view: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

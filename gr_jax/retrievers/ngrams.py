@@ -27,9 +27,6 @@ from gr_jax.retrievers.documents_of import FoundDocument, Searched, Written
 from gr_jax.retrievers.ngram_scorer import Ngrams, NgramScorer, NgramScoring
 from gr_jax.text.word_starts import word_starts
 
-# MINDER's for identifiers of its pseudo-query view, whose log-probabilities are lower than those of other views.
-PSEUDO_QUERY_SHIFT, PSEUDO_QUERY_MOST = 14.0, -1.0
-
 
 @dataclasses.dataclass(frozen=True)
 class NgramView:
@@ -267,9 +264,8 @@ class NgramAggregation:
         names = self.scorer.text.view_names
         found = []
         for one in self.scorer.explain(weighted, document):
-            what = self.vocabulary.decode(one.tokens)
-            named = what if one.view is None or len(names) == 1 else f"{what} ({names[one.view]})"
-            found.append(Evidence("ngram", named, one.score, one.tokens))
+            view = "" if one.view is None or len(names) == 1 else names[one.view]
+            found.append(Evidence("ngram", self.vocabulary.decode(one.tokens), one.score, one.tokens, view=view))
         return tuple(found)
 
     def updated(

@@ -13,7 +13,8 @@ from gr_jax.corpus import Corpus
 from gr_jax.corpus.documents import DuplicateDocument
 from gr_jax.errors import InputError
 from gr_jax.printing import printable
-from gr_jax.retrievers.base import Ranking, Retriever, check_question, updatable
+from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, updatable
+from gr_jax.retrievers.phrases import find_phrase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Hit:
       doc_id, title, text: the document.
       score: the retriever's; comparable within one answer only.
       docid: the identifier that was generated, as its tokens joined by "-"; "" for retrievers that generate none.
+      evidence: why it was found, the weightiest first, with the places in `text`; () unless asked for.
     """
 
     doc_id: str
@@ -31,6 +33,7 @@ class Hit:
     text: str
     score: float
     docid: str = ""
+    evidence: tuple[Evidence, ...] = ()
 
     def __str__(self) -> str:
         docid = f"  [{printable(self.docid)}]" if self.docid else ""
@@ -48,8 +51,13 @@ class Searcher:
     def __init__(self, retriever: Retriever, corpus: Corpus):
         self.retriever, self.corpus = retriever, corpus
 
-    def search(self, query: str, k: int = 10) -> list[Hit]:
+    def search(self, query: str, k: int = 10, *, explain: bool = False) -> list[Hit]:
         """The k best documents for one question, best first.
+
+        Args:
+          query: the question.
+          k: how many documents at most.
+          explain: say why each was found.
 
         Raises:
           InputError: the question is empty or no text, or `k` is not positive.
@@ -66,7 +74,8 @@ class Searcher:
             reasons = ranking.evidence[0][rank] if ranking.evidence else ()
             docid = next((reason.text for reason in reasons if reason.kind == "docid"), "")
             score = float(ranking.score[0, rank])
-            hits.append(Hit(document.doc_id, document.title, document.text, score, docid))
+            evidence = tuple(_placed(reason, document.text) for reason in reasons) if explain else ()
+            hits.append(Hit(document.doc_id, document.title, document.text, score, docid, evidence))
         return hits
 
     def retrieve(
@@ -108,3 +117,10 @@ class Searcher:
         changing.update(add=add, remove=positions)
         self.corpus = corpus
         return self
+
+
+def _placed(reason: Evidence, text: str) -> Evidence:
+    """An n-gram with the places where it stands: its retriever knows tokens, and not the text."""
+    if reason.kind != "ngram" or reason.spans:
+        return reason
+    return dataclasses.replace(reason, spans=find_phrase(reason.text, text))

@@ -14,7 +14,7 @@ from gr_jax.errors import InputError
 from gr_jax.models.copying import CopyDecoder
 from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.retrievers.ngram_scorer import NgramScoring
-from gr_jax.retrievers.ngrams import PSEUDO_QUERY_MOST, PSEUDO_QUERY_SHIFT, NgramAggregation, NgramView
+from gr_jax.retrievers.ngrams import NgramAggregation, NgramView
 from gr_jax.retrievers.views import QUERY, View
 from gr_jax.stages.settings import Settings, setting
 from gr_jax.systems.ngram.samples import BODY, PSEUDO_QUERY, TITLE
@@ -24,6 +24,7 @@ from gr_jax.text import Vocabulary
 SAID, ASKED = "title+body", "pseudo_query"
 # What each view reads: a question and a word for what is to be written.
 PROMPTS = {BODY: QUERY, TITLE: f"{QUERY} || title", PSEUDO_QUERY: f"{QUERY} || query"}
+PSEUDO_QUERY_MOST = -1.0  # as MINDER's released code has it
 WALKS = {BODY: SAID, TITLE: f"^{SAID}", PSEUDO_QUERY: ASKED}
 
 
@@ -40,6 +41,7 @@ class Asking(Settings):
       max_query_length: tokens read of a question.
       alpha, beta, smoothing, most_occurrences, most_documents: see `NgramScoring`.
       own_words: n-grams of the question's own text, of so many words at most, join; 0: none do.
+      pseudo_query_shift: added to log-probabilities in the view "pseudo_query", up to −1; MINDER's released value.
       singles: so many of the likeliest first tokens count where no n-gram covers them; 0: none do.
     """
 
@@ -55,6 +57,7 @@ class Asking(Settings):
     most_documents: int = setting(1500, at_least=1)
     own_words: int = setting(3, at_least=0)
     singles: int = setting(5000, at_least=0)
+    pseudo_query_shift: float = 14.0
 
     def check(self) -> None:
         unknown = [what for what in self.writes if what not in WALKS]
@@ -113,5 +116,5 @@ def _ngram_view(what: str, view: View, vocabulary: Vocabulary, asking: Asking) -
     if what == TITLE:
         return dataclasses.replace(made, whole=True, tokens=asking.title_tokens)
     if what == PSEUDO_QUERY:
-        return dataclasses.replace(made, shift=PSEUDO_QUERY_SHIFT, most=PSEUDO_QUERY_MOST)
+        return dataclasses.replace(made, shift=asking.pseudo_query_shift, most=PSEUDO_QUERY_MOST)
     return dataclasses.replace(made, own_words=asking.own_words, singles=asking.singles)
