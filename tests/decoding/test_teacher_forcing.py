@@ -5,6 +5,7 @@ import pytest
 
 from gr_jax.constraints import Everything, Trie
 from gr_jax.decoding import score_docids
+from gr_jax.decoding.teacher_forcing import prefix_scores
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from tests.decoding.flat_trie import FlatTrie
@@ -84,3 +85,18 @@ def test_refuses():
         score_docids(*settings, normalize="constraint")
     with pytest.raises(InputError, match="unknown normaliser"):
         score_docids(*settings, normalize="softmax")
+
+
+@pytest.mark.parametrize("slots", [2, 3, 50])
+def test_every_prefix_is_scored(slots):
+    _, targets, matrix, decoder = make(True)
+    queries = np.random.default_rng(3).normal(size=(2, 8))
+    n, steps = matrix.shape
+    sequences = jnp.broadcast_to(jnp.asarray(matrix), (2, n, steps))
+    found = jax.jit(prefix_scores, static_argnames="slots")(
+        decoder, decoder.init_cache(queries, slots, steps), sequences, slots=slots
+    )
+    assert found.shape == (2, n, steps)
+    for length in range(1, steps + 1):
+        whole = score(decoder, decoder.init_cache(queries, n, steps), sequences, jnp.full((2, n), length))
+        np.testing.assert_allclose(found[:, :, length - 1], whole, rtol=1e-5, atol=1e-5)

@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import gr_jax.registered  # noqa: F401
 from gr_jax.constraints import Everything
 from gr_jax.decoding import beam_search
 from gr_jax.decoding.sampling import sample
 from gr_jax.errors import InputError
+from gr_jax.models import network_folder
 from gr_jax.models.attention import causal_mask
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.copying import CopyFeatures, CopyNetwork, CopyNetworkModel, CopyScores, word_numbers
+from gr_jax.models.copying import CopyDecoder, CopyFeatures, CopyNetwork, CopyNetworkModel, CopyScores, word_numbers
 from gr_jax.models.t5 import T5Config, T5Decoder
 from gr_jax.models.text_encoder import TextEncoder
 
@@ -226,3 +228,52 @@ def test_decoding_step_by_step_scores_as_teacher_forcing_does(model, params):
                 query = sequence[: sequence.index(EOS) + 1] if EOS in sequence else sequence
                 assert set(query) <= {*WORDS, *SOURCE[row].tolist()} - {0}
                 np.testing.assert_allclose(score, log_prob(model, params, row, query), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_saved_and_loaded_it_writes_the_same(encoder, tmp_path):
+    module = CopyNetwork(ENCODERS[encoder], SIZES, len(WORDS), counted=True)
+    params = jax.device_get(jax.jit(module.init)(jax.random.key(2), SOURCE, SOURCE)["params"])
+    params["copy_bias"] = np.random.default_rng(0).normal(size=VOCAB).astype(np.float32)
+    made = CopyDecoder(module, params, np.array(WORDS, np.int32), EOS)
+    made.save(tmp_path)
+    loaded = network_folder.load_model(tmp_path)
+    assert (loaded.input_vocab_size, loaded.output_vocab_size, loaded.eos_id, loaded.levels) == (
+        VOCAB,
+        VOCAB,
+        EOS,
+        None,
+    )
+    for one in (loaded, made.with_parameters(params)):
+        first, second = (
+            beam_search(
+                model.decoder(), model.start(jnp.asarray(SOURCE), beams=3, max_len=4), Everything(VOCAB, EOS), beams=3,
+                max_len=4, batch=2,
+            )
+            for model in (made, one)
+        )  # fmt: skip
+        np.testing.assert_array_equal(first.sequences, second.sequences)
+        np.testing.assert_array_equal(first.scores, second.scores)
+
+
+def test_what_can_be_counted_is_added_to_the_logits():
+    module = CopyNetwork(ENCODERS["t5"], SIZES, len(WORDS), counted=True)
+    params = jax.device_get(jax.jit(module.init)(jax.random.key(2), SOURCE, SOURCE)["params"])
+    written = np.array([[0, 7, 3], [0, 9, 9]], np.int32)
+
+    def logits(**changes):
+        features, copy = module.apply({"params": {**params, **changes}}, SOURCE, written)
+        return module.apply({"params": {**params, **changes}}, features, method="word_logits"), copy
+
+    plain, copy = logits()
+    bias = np.arange(VOCAB, dtype=np.float32)
+    added = logits(copy_bias=bias)[1] - copy
+    real = SOURCE != 0
+    np.testing.assert_allclose(added[0][:, real[0]], np.tile(bias[SOURCE[0][real[0]]], (3, 1)), atol=1e-4)
+    np.testing.assert_allclose(
+        logits(word_bias=np.array([0, 1, 2, 3], np.float32))[0] - plain,
+        np.tile(np.arange(4.0), (2, 3, 1)), atol=1e-4,
+    )  # fmt: skip
+    # After 7 comes what stands behind a 7, and after 3 what stands behind either 3.
+    behind = (logits(copy_next=np.float32(5.0))[1] - copy)[0][:, real[0]]
+    np.testing.assert_allclose(behind, 5.0 * np.array([[0, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 1, 0]]), atol=1e-4)
