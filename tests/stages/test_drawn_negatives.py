@@ -72,7 +72,8 @@ def stages_of(system: System, source: pathlib.Path) -> dict[str, Stage]:
 
 
 @pytest.mark.parametrize(
-    "name", ["dpr", "cross_encoder", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gdr", "colbert"))]
+    "name",
+    ["dpr", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cross_encoder", "gdr", "colbert"))],
 )
 def test_what_is_drawn_was_mined_as_if_every_question_was(name, beir, tmp_path, monkeypatch):
     """Rows are noted where batches are made, up to the last step; tables are compared with what the same stage finds
