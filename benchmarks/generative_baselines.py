@@ -154,7 +154,7 @@ def scorer_beside_seal() -> Values:
     from benchmarks import seal_peer
 
     aggregate = seal_peer.load()
-    scorer, asked = _ngrams_of_questions(copier("squad_dev"), 50)
+    scorer, asked = _ngrams_of_questions(copier("nq_boolq_dev"), 50)
     settings = scorer.settings
     index = seal_peer.Index(scorer.text, scorer.row_documents, _row_ends(scorer))
     ours, theirs, same = [], [], 0
@@ -221,7 +221,7 @@ def rows() -> list[harness.Row]:
             measure=scorer_beside_seal,
             at_least={"times as fast": 20.0},
             speed=True,
-            runs=[copier("squad_dev")],
+            runs=[copier("nq_boolq_dev")],
         ),
     ]
     for data, splits in SPLITS.items():
