@@ -14,7 +14,7 @@ from jaxtyping import Bool
 
 from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
-from gr_jax.constraints import Constraint, FMIndex, TokenTextTrie, Trie, load_constraint, save_constraint
+from gr_jax.constraints import Constraint, TokenTextTrie, Trie, load_constraint, save_constraint
 from gr_jax.decoding import Beams
 from gr_jax.decoding.merging import WAYS
 from gr_jax.dense.base import check_positions
@@ -26,7 +26,6 @@ from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_al
 from gr_jax.retrievers.documents_of import BestDocid, DocumentsOf, Written, num_documents_of
 from gr_jax.retrievers.generative_search import search
 from gr_jax.retrievers.network_checks import check_network
-from gr_jax.retrievers.ngrams import NgramAggregation
 from gr_jax.retrievers.query_reader import QueryReader
 from gr_jax.retrievers.views import View, views_from_json, views_to_json, walked
 
@@ -251,11 +250,12 @@ class GenerativeRetriever:
     def updatable(self) -> bool:
         """Whether documents can come and go without training."""
         named = self.name_documents is not None or self._names_by_titles
-        return self._is_of_ngrams or (self._can_remove and named)
+        return self._remade is not None or (self._can_remove and named)
 
     @property
-    def _is_of_ngrams(self) -> bool:
-        return isinstance(self.documents_of, NgramAggregation) and isinstance(self.constraint, FMIndex)
+    def _remade(self) -> Any:
+        """What makes constraint and documents anew, where `documents_of` can: see `NgramAggregation.updated`."""
+        return getattr(self.documents_of, "updated", None)
 
     @property
     def _can_remove(self) -> bool:
@@ -285,15 +285,15 @@ class GenerativeRetriever:
           InputError: a constraint that cannot change, no way to name documents, a docid that is there already or that
             the model cannot write, a position that no document has, no document left; nothing is changed then.
         """
-        if not (self._can_remove or self._is_of_ngrams) or (add is not None and not self.updatable):
+        if not (self._can_remove or self._remade) or (add is not None and not self.updatable):
             raise InputError(
                 "this retriever cannot take or leave documents",
                 "Make the index anew, or give name_documents to a retriever of docids.",
                 value=type(self.constraint).__name__,
             )
         gone = check_positions(remove, self.num_documents)
-        if isinstance(self.documents_of, NgramAggregation) and isinstance(self.constraint, FMIndex):
-            self.constraint, self.documents_of = self.documents_of.updated(self.constraint, add, gone.tolist())
+        if self._remade is not None:
+            self.constraint, self.documents_of = self._remade(self.constraint, add, gone.tolist())
             self.num_documents = self.constraint.num_documents
             return self
         docids, constraint = self.docids, self.constraint

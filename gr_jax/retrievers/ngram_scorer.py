@@ -114,6 +114,9 @@ class NgramScorer:
       text: of the index, whose segments are read again to score documents.
       row_documents: the document of each of the index' rows; see `FMIndex`.
       settings: see `NgramScoring`.
+
+    Raises:
+      InputError: rows of documents that there are not; the package numba is not installed.
     """
 
     def __init__(
@@ -125,6 +128,15 @@ class NgramScorer:
         optional("numba", "Scoring documents by n-grams")
         self.settings = NgramScoring() if settings is None else settings
         self.text, self.row_documents = text, np.ascontiguousarray(row_documents, np.int32)
+        if (
+            len(self.row_documents)
+            and not 0 <= self.row_documents.min() <= self.row_documents.max() < text.num_documents
+        ):
+            raise InputError(
+                f"rows of an FM-index lead to documents beyond the {text.num_documents} of the text",
+                "Give the rows and the text of one index.",
+                value=int(self.row_documents.max()),
+            )
         self._tokens = np.ascontiguousarray(text.tokens, np.int32)
         self._offsets = np.ascontiguousarray(text.offsets, np.int64)
         self._views = np.ascontiguousarray(text.views, np.int32)
@@ -187,12 +199,17 @@ class NgramScorer:
         """The k best documents and their scores, best first; equal scores by lower position.
 
         Where no n-gram is rare enough to nominate documents, the rarest does.
+
+        Raises:
+          InputError: rows that the index does not have.
         """
         from gr_jax.retrievers import ngram_loops  # compiled when a search first needs it
 
         ngrams = found.ngrams
         if not len(ngrams.lengths):
             return np.zeros(0, np.int32), np.zeros(0)
+        if not ((ngrams.low >= 0) & (ngrams.low <= ngrams.high) & (ngrams.high <= len(self.row_documents))).all():
+            raise InputError("n-grams of rows that the index does not have", "Index the documents again.")
         nominates = ngrams.counts <= self.settings.most_occurrences
         if not nominates.any():
             nominates = ngrams.counts == ngrams.counts.min()

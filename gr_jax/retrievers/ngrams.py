@@ -271,8 +271,8 @@ class NgramAggregation:
     def updated(
         self, constraint: FMIndex, add: Corpus | None, remove: Sequence[int]
     ) -> tuple[FMIndex, NgramAggregation]:
-        """The index and this with documents added and removed. The index is built anew, which takes a second for each
-        million tokens, so that all counts are right. Added documents have no queries that were made from them.
+        """The index and this with documents added and removed. The index is built anew, so that all counts are
+        right. Added documents have no queries that were made from them.
 
         Raises:
           InputError: no text is left.

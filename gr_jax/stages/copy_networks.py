@@ -120,16 +120,18 @@ def encode_sources(
     folder: pathlib.Path,
     *,
     batch_size: int = 32,
+    what: str = "documents",
     progress: bool = False,
 ) -> np.ndarray:
-    """float16 [n, source, e], memory-mapped: states of a frozen encoder, computed once instead of at every step."""
+    """float16 [n, source, e], memory-mapped: states of a frozen encoder, computed once instead of at every step. The
+    bar calls the sources `what`."""
     if not storage.is_complete(folder, _STATES, ""):
         encode = jax.jit(functools.partial(module.apply, method="encode"))
         shape = (*tokens.shape, module.encoder_config.emb_dim)
         order = np.argsort((tokens != 0).sum(axis=1), kind="stable")
         with (
             storage.write_folder(folder, _STATES) as new,
-            progress_lib.bar("Encoding documents", len(tokens), enabled=progress) as bar,
+            progress_lib.bar(f"Encoding {what}", len(tokens), enabled=progress) as bar,
         ):
             states = storage.new_array(new / "states.npy", np.float16, shape)
             for start in range(0, len(tokens), batch_size):

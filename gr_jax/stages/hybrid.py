@@ -37,7 +37,9 @@ def hybrid(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, index: pathli
     choice = combining.WeightChoice((0.5, 0.5), "min-max", ())
     if len(dataset.qrels.get("dev", ())):
         queries = dataset.split_queries("dev")
-        lexical, own = (retrievers.retrieve_all(part, queries, k=combining.DEPTH) for part in parts.values())
+        lexical, own = (
+            retrievers.retrieve_all(part, queries, k=combining.DEPTH, progress=True) for part in parts.values()
+        )
         choice = combining.choose_weight(
             lexical, own, queries.ids, dataset.corpus, dataset.split("dev"), measure=_MEASURE
         )

@@ -48,7 +48,7 @@ READ: list[int] = []
 def system(request, corpus, vocabulary):
     """A retriever with enough beams for everything, its enumeration, and its answer."""
     if request.param == "ngrams":
-        made = small_systems.ngrams(corpus, scoring=NgramScoring(most_occurrences=32), **SETTINGS)
+        made = small_systems.ngrams(corpus, scoring=NgramScoring(most_occurrences=64), **SETTINGS)
     elif request.param == "contextual_titles":
         made = small_systems.contextual_titles(corpus, vocabulary, **SETTINGS)
     else:
@@ -67,7 +67,7 @@ def test_evidence_is_what_was_written_and_makes_the_score(system, corpus):
     made, _, ranking = system
     total = sum if made.documents_of.kind == "ngrams" else max
     for row, scores, reasons in zip(ranking.doc_index, ranking.score, ranking.evidence, strict=True):
-        assert len(reasons) == np.sum(row >= 0) > 80
+        assert len(reasons) == np.sum(row >= 0) > 100
         for document, score, why in zip(row.tolist(), scores.tolist(), reasons, strict=False):
             np.testing.assert_allclose(total([one.score for one in why]), score, rtol=1e-4)
             if made.documents_of.kind == "ngrams":

@@ -331,9 +331,10 @@ def test_a_setting_is_read_by_the_stages_of_its_class_and_by_no_others(name, fol
         if one in (ANSWERS.get(cls) or ()) or (cls in ANSWERS and ANSWERS[cls] is None):
             assert not any(new[moved_one].function.trains for moved_one in moved & {*new}), setting
         # What follows is made again, to the last: a key is over the keys that it stands on.
+        keys = {stage.key for stage in old.values()}
         for stage in new.values():
-            known = moved & {*old}
-            assert stage.name in moved or not any(upstream.name in known for upstream in stage.upstream()), setting
+            stands_on_new = any(upstream.key not in keys for upstream in stage.upstream())
+            assert stage.name in moved or not stands_on_new, setting
         assert not moved or "results" in moved, setting
     assert not wrong
 

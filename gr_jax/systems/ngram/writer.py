@@ -117,7 +117,9 @@ def model(
     module, params, own, frozen, data = _start(dataset, words, text, settings, asking)
     network = CopyNetworkModel(module, tuple(own))
     if frozen:  # what never changes is computed once
-        states = copy_networks.encode_sources(module, params, data.sources, place.work / "states", progress=True)
+        states = copy_networks.encode_sources(
+            module, params, data.sources, place.work / "states", what="questions", progress=True
+        )
         data = dataclasses.replace(data, encoded=states)
     evaluate = None
     if settings.dev_queries and len(dataset.qrels.get("dev", ())):
