@@ -294,7 +294,7 @@ class GenerativeRetriever:
         gone = check_positions(remove, self.num_documents)
         if self._remade is not None:
             self.constraint, self.documents_of = self._remade(self.constraint, add, gone.tolist())
-            self.num_documents = self.constraint.num_documents
+            self.num_documents = num_documents_of(self.constraint)
             return self
         docids, constraint = self.docids, self.constraint
         assert isinstance(constraint, (Trie, TokenTextTrie)) and isinstance(self.documents_of, BestDocid)
