@@ -71,31 +71,55 @@ def score_docids(
 
 
 def prefix_scores(
-    decoder: Decoder, cache: Cache, sequences: Int[Array, "batch n max_len"], slots: int
+    decoder: Decoder,
+    cache: Cache,
+    sequences: Int[Array, "batch n max_len"],
+    lengths: Int[Array, "batch n"],
+    slots: int,
 ) -> Float[Array, "batch n max_len"]:
     """Log-probabilities over the vocabulary of every prefix of given sequences: of the first token, the first two, …
+
+    It takes as many steps as the longest has tokens, and as many rounds as the query with the most of them needs. It
+    cannot be differentiated.
 
     Args:
       decoder: the network.
       cache: as it was before the first step, of `slots` hypotheses and max_len steps or more.
       sequences: tokens.
-      slots: so many sequences are scored at a time.
+      lengths: tokens of each; 0: it is not scored.
+      slots: so many sequences of a query are scored at a time.
+
+    Returns:
+      −inf behind the lengths.
     """
     batch, n, max_len = sequences.shape
-    parts = -(-n // slots)
-    padded = jnp.pad(sequences, ((0, 0), (0, parts * slots - n), (0, 0)))
+    rounds = -(-n // slots)
+    order = jnp.argsort(lengths == 0, axis=1, stable=True)  # those that are scored first
+    ordered = jnp.take_along_axis(sequences, order[..., None], axis=1)
+    ordered = jnp.pad(ordered, ((0, 0), (0, rounds * slots - n), (0, 0)))
     own_slot = jnp.broadcast_to(jnp.arange(slots, dtype=jnp.int32)[None, :, None], (batch, slots, max_len))
+    longest = jnp.max(lengths, initial=0)
 
-    def of_part(part: Int[Array, "batch slots max_len"]) -> Float[Array, "batch slots max_len"]:
-        last, filled, found = jnp.full((batch, slots), decoder.start_token, sequences.dtype), cache, []
-        for step in range(max_len):
+    def of_round(number: Array, found: Array) -> Array:
+        tokens = lax.dynamic_slice_in_dim(ordered, number * slots, slots, axis=1)
+
+        def of_step(step: Array, carry: tuple[Array, Cache, Array, Array]) -> tuple[Array, Cache, Array, Array]:
+            last, filled, total, its_own = carry
             features, filled = decoder.step(last, step, own_slot, filled)
-            last = part[:, :, step]
-            found.append(decoder.scores(features, step, "vocabulary").at(last[..., None])[..., 0])
-        return jnp.cumsum(jnp.stack(found, axis=-1), axis=-1)
+            last = lax.dynamic_index_in_dim(tokens, step, axis=2, keepdims=False)
+            total += decoder.scores(features, step, "vocabulary").at(last[..., None])[..., 0]
+            return last, filled, total, lax.dynamic_update_index_in_dim(its_own, total, step, axis=2)
 
-    by_part = lax.map(of_part, jnp.moveaxis(padded.reshape(batch, parts, slots, max_len), 1, 0))
-    return jnp.moveaxis(by_part, 0, 1).reshape(batch, parts * slots, max_len)[:, :n]
+        last = jnp.full((batch, slots), decoder.start_token, sequences.dtype)
+        zeros = jnp.zeros((batch, slots, max_len), jnp.float32)
+        *_, its_own = lax.fori_loop(0, longest, of_step, (last, cache, zeros[:, :, 0], zeros))
+        return lax.dynamic_update_slice_in_dim(found, its_own, number * slots, axis=1)
+
+    most = jnp.max(jnp.sum(lengths > 0, axis=1), initial=0)
+    found = jnp.zeros((batch, rounds * slots, max_len), jnp.float32)
+    found = lax.fori_loop(0, -(-most // slots), of_round, found)
+    found = jnp.take_along_axis(found, jnp.argsort(order, axis=1)[..., None], axis=1)
+    return jnp.where(jnp.arange(max_len) < lengths[..., None], found, -jnp.inf)
 
 
 def _of_token(candidates: Candidates, token: Int[Array, "batch n"]) -> Float[Array, "batch n"]:

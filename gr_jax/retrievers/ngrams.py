@@ -128,7 +128,6 @@ class NgramLookUp:
         ends = begins[:, place + 1] | ~jnp.pad(inside, ((0, 0), (0, width + 1)))[:, place + 1]
         count = jnp.cumsum(begins[:, place], axis=-1)
         valid = goes_on & ends & first[:, :, None] & (count <= words[:, None, None])
-        log_probs = prefix_scores(searched.decoder, searched.cache, runs, searched.beams.scores.shape[1])
         state = index.initial_state(rows, view)
         state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, length)), state)
         states = []
@@ -138,6 +137,8 @@ class NgramLookUp:
         low, high = (jnp.stack([getattr(one, name) for one in states], axis=2) for name in ("low", "high"))
         depths = jnp.broadcast_to(jnp.arange(1, width + 1), valid.shape)
         lengths = jnp.where(valid & (high > low), depths, 0)
+        slots = searched.beams.scores.shape[1]
+        log_probs = prefix_scores(searched.decoder, searched.cache, runs, lengths.max(axis=-1), slots)
         tokens = jnp.where(jnp.arange(width) < depths[..., None], runs[:, :, None, :], 0)
         every = length * width
         flat = (x.reshape(rows, every) for x in (lengths, log_probs, low, high))

@@ -88,15 +88,18 @@ def test_refuses():
 
 
 @pytest.mark.parametrize("slots", [2, 3, 50])
-def test_every_prefix_is_scored(slots):
+def test_every_wanted_prefix_is_scored(slots):
     _, targets, matrix, decoder = make(True)
-    queries = np.random.default_rng(3).normal(size=(2, 8))
+    rng = np.random.default_rng(3)
+    queries = rng.normal(size=(2, 8))
     n, steps = matrix.shape
     sequences = jnp.broadcast_to(jnp.asarray(matrix), (2, n, steps))
+    lengths = rng.integers(0, steps + 1, (2, n)).astype(np.int32)
     found = jax.jit(prefix_scores, static_argnames="slots")(
-        decoder, decoder.init_cache(queries, slots, steps), sequences, slots=slots
+        decoder, decoder.init_cache(queries, slots, steps), sequences, jnp.asarray(lengths), slots=slots
     )
-    assert found.shape == (2, n, steps)
+    assert found.shape == (2, n, steps) and len(np.unique(lengths)) == steps + 1
     for length in range(1, steps + 1):
         whole = score(decoder, decoder.init_cache(queries, n, steps), sequences, jnp.full((2, n), length))
-        np.testing.assert_allclose(found[:, :, length - 1], whole, rtol=1e-5, atol=1e-5)
+        expected = np.where(lengths >= length, whole, -np.inf)
+        np.testing.assert_allclose(found[:, :, length - 1], expected, rtol=1e-5, atol=1e-5)
