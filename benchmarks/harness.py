@@ -17,7 +17,6 @@ looked at only where rows are measured; a row that was recorded on others is the
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import fnmatch
 import math
@@ -27,91 +26,21 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
 
 from benchmarks import machine, records
 from benchmarks.records import Record
+from benchmarks.rows import Row as Row
+from benchmarks.rows import ShareOf as ShareOf
+from benchmarks.rows import current_values as current_values
+from benchmarks.rows import holds, resolve
 from benchmarks.states import ELSEWHERE
 from benchmarks.states import state as state
+from benchmarks.tables import show
 from gr_jax.errors import InputError
-from gr_jax.evaluation import provenance, render
+from gr_jax.evaluation import provenance
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = CHECKOUT / "benchmarks" / "results"
-
-
-@dataclasses.dataclass(frozen=True)
-class ShareOf:
-    """A floor that is a share of what another row of the same benchmark reached.
-
-    Attributes:
-      row: name of that row.
-      share: how much of its value is to be reached.
-      measure: which of its values; "" for the same measure.
-    """
-
-    row: str
-    share: float
-    measure: str = ""
-
-
-class Ran(Protocol):
-    """A system that a row runs."""
-
-    def configs(self) -> Sequence[Mapping[str, Any]]:
-        """What decides its results, as JSON: its resolved settings and its data, then those of what it reads."""
-        ...
-
-    def versions(self) -> Mapping[str, int]:
-        """ "SYSTEM.KIND" → version of each stage that it and what it reads have now."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One row of a benchmark's table.
-
-    Attributes:
-      name: unique within the benchmark.
-      config: everything that decides the values beside `runs`, as JSON: budget, split. When it changes, what was
-        recorded is stale.
-      measure: does the work; returns measure → value.
-      at_least: measure → the floor that must be reached.
-      at_most: measure → the ceiling that must not be exceeded (seconds, bytes).
-      note: a few words shown beside the row.
-      corpus: fingerprint of the data; part of what makes a record stale. A function is called where rows are measured.
-      seeds: of everything random; part of what makes a record stale.
-      runs: the systems that it runs. When their settings change, what was recorded is stale; when a stage has another
-        version, it is older.
-      speed: its values depend on the machine; they are recorded and judged for each kind.
-    """
-
-    name: str
-    config: Mapping[str, Any]
-    measure: Callable[[], Mapping[str, float]]
-    at_least: Mapping[str, float | ShareOf] = dataclasses.field(default_factory=dict)
-    note: str = ""
-    at_most: Mapping[str, float | ShareOf] = dataclasses.field(default_factory=dict)
-    corpus: str | Callable[[], str] = ""
-    seeds: tuple[int, ...] = ()
-    runs: Sequence[Ran] = ()
-    speed: bool = False
-
-    def fingerprint(self) -> str:
-        """The corpus' fingerprint."""
-        return self.corpus() if callable(self.corpus) else self.corpus
-
-    def configs(self) -> tuple[Mapping[str, Any], ...]:
-        """What decides the results of all that it runs, in order."""
-        return tuple(config for run in self.runs for config in run.configs())
-
-    def versions(self) -> dict[str, int]:
-        """Of the stages of all that it runs."""
-        return {kind: version for run in self.runs for kind, version in run.versions().items()}
-
-    def key(self, corpus: str) -> str:
-        """What a record must have been measured under to count, on documents of this fingerprint."""
-        return records.config_key(self.config, corpus, self.seeds, self.configs())
 
 
 def data_folder(name: str) -> pathlib.Path:
@@ -242,7 +171,7 @@ def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequenc
         if wrong:
             problems += [] if wrong.startswith(ELSEWHERE) else [f"{row.name}: {wrong}"]
             continue
-        for measure, bounds in _bounds(row).items():
+        for measure, bounds in row.bounds().items():
             value = current[row.name].get(measure)
             for bound, is_floor in bounds:
                 limit = resolve(bound, measure, current)
@@ -251,7 +180,7 @@ def judge(rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequenc
                 elif limit is None:
                     other = bound.row if isinstance(bound, ShareOf) else ""
                     problems.append(f"{row.name}: {measure} is judged by {other!r}, which is missing or stale")
-                elif not _holds(value, limit, is_floor):
+                elif not holds(value, limit, is_floor):
                     word = "short: at least" if is_floor else "over: at most"
                     problems.append(f"{row.name}: {measure} {value:.4g} is {word} {limit:.4g} is claimed")
     return problems
@@ -269,94 +198,6 @@ def elsewhere(rows: Sequence[Row], file: pathlib.Path, here: str) -> list[str]:
                 changed = "" if record.key == row.key(record.corpus) else "; settings were others"
                 lines.append(f"{row.name}, on {kind}: {values}{changed}")
     return lines
-
-
-def resolve(bound: float | ShareOf, measure: str, current: Mapping[str, Mapping[str, float]]) -> float | None:
-    """A bound as a number; None where it depends on a row that is not in `current` (row → measure → value)."""
-    if not isinstance(bound, ShareOf):
-        return float(bound)
-    value = current.get(bound.row, {}).get(bound.measure or measure)
-    return None if value is None else bound.share * value
-
-
-def show(
-    name: str,
-    rows: Sequence[Row],
-    recorded: Mapping[str, Record],
-    *,
-    every: Sequence[Row] | None = None,
-    markdown: bool = False,
-) -> None:
-    """Prints each value with its bound beside it, rows with the same measures in one table, then where and when they
-    were measured."""
-    measured = [recorded[row.name] for row in rows if not state(row, recorded)]
-    made = sorted({f"{record.hardware}; commit {record.commit}; {record.date[:10]}" for record in measured})
-    tables = [
-        table(part, recorded, every=every or rows) for part in _alike(rows, current_values(every or rows, recorded))
-    ]
-    if markdown:
-        for header, body in tables:
-            print(render.markdown_table(header, body), end="\n\n")
-        print(*made, sep="\n")
-        return
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    console = render.console()
-    console.print(Text(f"benchmarks.{name}", style="bold"))
-    for header, body in tables:
-        shown = Table(box=box.SIMPLE_HEAD)
-        for place, column in enumerate(header):
-            shown.add_column(column, justify="left" if place == 0 or column == "note" else "right", overflow="fold")
-        for cells in body:
-            shown.add_row(*(Text(cell, style="red" if cell.endswith("✗") else "") for cell in cells))
-        console.print(shown)
-    for line in made:
-        console.print(Text(line), style="dim")
-
-
-def _alike(rows: Sequence[Row], current: Mapping[str, Mapping[str, float]]) -> list[list[Row]]:
-    """Rows by table: each joins the first table that has all of its measures, or whose measures it has all."""
-    tables: list[tuple[set[str], list[Row]]] = []
-    for row in rows:
-        measures = {*_bounds(row), *current.get(row.name, {})}
-        for shared, members in tables:
-            if measures <= shared or shared <= measures:
-                shared |= measures
-                members.append(row)
-                break
-        else:
-            tables.append((measures, [row]))
-    return [members for _, members in tables]
-
-
-def current_values(rows: Sequence[Row], recorded: Mapping[str, Record]) -> dict[str, Mapping[str, float]]:
-    """row → measure → value, of the rows recorded under their present configuration."""
-    return {row.name: recorded[row.name].values for row in rows if not state(row, recorded)}
-
-
-def table(
-    rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequence[Row] | None = None
-) -> tuple[list[str], list[list[str]]]:
-    """Header and rows as text; a value that breaks its bound ends in ✗."""
-    current = current_values(every or rows, recorded)
-    measures = list(
-        dict.fromkeys(m for row in rows for names in (_bounds(row), current.get(row.name, {})) for m in names)
-    )
-    has_notes = any(row.note or state(row, recorded) for row in rows)
-    body = []
-    for row in rows:
-        cells = [row.name]
-        for measure in measures:
-            value = current.get(row.name, {}).get(measure)
-            bounds = [(resolve(bound, measure, current), is_floor) for bound, is_floor in _bounds(row).get(measure, ())]
-            text = _with_bounds(render.format_value(value), bounds) if value is not None or bounds else ""
-            broken = row.name in current and not all(_holds(value, limit, is_floor) for limit, is_floor in bounds)
-            cells.append(f"{text} ✗" if broken else text)
-        note = "; ".join(filter(None, (row.note, state(row, recorded))))
-        body.append(cells + [note] * has_notes)
-    return ["row", *measures, *["note"] * has_notes], body
 
 
 def _measure_rows(rows: Sequence[Row], file: pathlib.Path, *, again: bool) -> int:
@@ -403,34 +244,13 @@ def _measure_rows(rows: Sequence[Row], file: pathlib.Path, *, again: bool) -> in
     return int(failed > 0)
 
 
-def _with_bounds(text: str, bounds: Sequence[tuple[float | None, bool]]) -> str:
-    """ ".654 (≥ .650)", or ".654 (.644 … .664)" between two bounds."""
-    limits = [render.format_value(limit) for limit, _ in bounds]
-    if len(bounds) == 2:
-        return f"{text} ({' … '.join(limits)})"
-    return f"{text} ({'≥' if bounds[0][1] else '≤'} {limits[0]})" if bounds else text
-
-
-def _holds(value: float | None, limit: float | None, is_floor: bool) -> bool:
-    return value is not None and limit is not None and (value >= limit if is_floor else value <= limit)
-
-
-def _bounds(row: Row) -> dict[str, list[tuple[float | ShareOf, bool]]]:
-    """measure → its bounds, each with whether it is a floor."""
-    bounds: dict[str, list[tuple[float | ShareOf, bool]]] = {}
-    for limits, is_floor in ((row.at_least, True), (row.at_most, False)):
-        for measure, limit in limits.items():
-            bounds.setdefault(measure, []).append((limit, is_floor))
-    return bounds
-
-
 def _choose(rows: Sequence[Row], patterns: str) -> list[Row]:
     names = [row.name for row in rows]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise InputError("two rows have the same name", "Name every row differently.", value=min(twice))
     for row in rows:
-        for bounds in _bounds(row).values():
+        for bounds in row.bounds().values():
             for bound, _ in bounds:
                 if isinstance(bound, ShareOf) and bound.row not in names:
                     raise InputError(

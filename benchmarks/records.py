@@ -35,7 +35,7 @@ class Record:
       hardware: CPU, cores, memory, accelerator, and how fast they were: `machine.line`.
       date: when it was finished, UTC.
       seconds: how long measuring took.
-      runs: of each system that it ran, what decided its results: see `harness.Ran.config`.
+      runs: of each system that it ran, what decided its results: see `rows.Ran.configs`.
       versions: of the stages that these systems have: "SYSTEM.KIND" → version.
       digest: of the versions.
       rekeyed: of a row that was measured before keys were made as they are now: the commit at which its systems were

@@ -10,7 +10,7 @@ from benchmarks import machine
 from benchmarks.records import Record
 
 if TYPE_CHECKING:
-    from benchmarks.harness import Row
+    from benchmarks.rows import Row
 
 ELSEWHERE = "none on this kind of machine"
 

@@ -18,6 +18,7 @@ from gr_jax import progress as progress_lib
 from gr_jax.models.copying import CopyNetwork
 from gr_jax.stages import pretrained as pretrained_lib
 from gr_jax.stages import vocabulary as vocabularies
+from gr_jax.stages.networks import decoder_config, pretrained_stack
 from gr_jax.stages.settings import check_heads, setting
 from gr_jax.stages.training import Optimization
 
@@ -69,24 +70,10 @@ def make_network(
     settings: CopyTraining, vocabulary_size: int, words: Sequence[int], *, counted: bool = False
 ) -> tuple[CopyNetwork, dict, bool]:
     """The network, its first parameters, and whether its encoder is pretrained."""
-    decoder = models.T5Config(
-        vocab_size=vocabulary_size,
-        emb_dim=settings.width,
-        num_heads=settings.heads,
-        head_dim=settings.width // settings.heads,
-        num_encoder_layers=settings.encoder_layers,
-        num_decoder_layers=settings.decoder_layers,
-        mlp_dim=settings.mlp_width,
-        mlp_activations=("gelu", "linear"),
-        dropout_rate=settings.dropout,
-    )
+    decoder = decoder_config(settings, vocabulary_size)
     if settings.encoder == "t5":
         return *initial(decoder, None, words, decoder, settings.seed, counted=counted), False
-    from gr_jax.interop import huggingface
-
-    folder = pretrained_lib.pretrained_folder(settings.encoder)
-    load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
-    encoder, pretrained = load(folder, dropout_rate=settings.dropout)
+    encoder, pretrained = pretrained_stack(settings.encoder, settings.dropout)
     return *initial(encoder, pretrained, words, decoder, settings.seed, counted=counted), True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import gin
 import jax
@@ -69,6 +69,52 @@ class Network(Settings):
 Pretrained = tuple[models.BertConfig | models.T5Config, Mapping[str, Any]]
 
 
+class Sizes(Protocol):
+    """What settings say of a T5 stack; see `Network`."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def encoder_layers(self) -> int: ...
+
+    @property
+    def decoder_layers(self) -> int: ...
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def mlp_width(self) -> int: ...
+
+    @property
+    def dropout(self) -> float: ...
+
+
+def decoder_config(sizes: Sizes, vocabulary_size: int) -> models.T5Config:
+    """A decoder of these sizes; and an encoder, where none is pretrained."""
+    return models.T5Config(
+        vocab_size=vocabulary_size,
+        emb_dim=sizes.width,
+        num_heads=sizes.heads,
+        head_dim=sizes.width // sizes.heads,
+        num_encoder_layers=sizes.encoder_layers,
+        num_decoder_layers=sizes.decoder_layers,
+        mlp_dim=sizes.mlp_width,
+        mlp_activations=("gelu", "linear"),
+        dropout_rate=sizes.dropout,
+    )
+
+
+def pretrained_stack(name: str, dropout: float) -> Pretrained:
+    """Configuration and parameters of a pretrained encoder: "minilm", or a Hugging Face folder of T5 or BERT."""
+    from gr_jax.interop import huggingface
+
+    folder = pretrained_lib.pretrained_folder(name)
+    load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
+    return load(folder, dropout_rate=dropout)
+
+
 def make_network(
     network: Network,
     vocabulary_size: int,
@@ -87,17 +133,7 @@ def make_network(
       query_pooling: "mean" or "cls": of the query's vector that decoder features get, as documents' vectors are pooled.
     """
     padded = -(-docids.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-    decoder = models.T5Config(
-        vocab_size=padded,
-        emb_dim=network.width,
-        num_heads=network.heads,
-        head_dim=network.width // network.heads,
-        num_encoder_layers=network.encoder_layers,
-        num_decoder_layers=network.decoder_layers,
-        mlp_dim=network.mlp_width,
-        mlp_activations=("gelu", "linear"),
-        dropout_rate=network.dropout,
-    )
+    decoder = decoder_config(network, padded)
     pretrained: Mapping[str, Any] | None = None
     if start is not None:
         encoder: Any = start[0]
@@ -105,11 +141,7 @@ def make_network(
     elif network.encoder == "t5":
         encoder = dataclasses.replace(decoder, vocab_size=vocabulary_size)
     else:
-        from gr_jax.interop import huggingface
-
-        folder = pretrained_lib.pretrained_folder(network.encoder)
-        load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
-        encoder, pretrained = load(folder, dropout_rate=network.dropout)
+        encoder, pretrained = pretrained_stack(network.encoder, network.dropout)
     module = models.EncoderDecoder(
         encoder_config=encoder,
         decoder_config=decoder,

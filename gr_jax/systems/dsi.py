@@ -103,9 +103,8 @@ class DSIBase(System):
 class DSI(DSIBase):
     """DSI: a document's docid, written token by token under a trie.
 
-    Trained on queries, on pseudo-queries made by rules, and on the documents' own text. Every node of the cluster tree
-    has a token of its own here, whose embedding and output row start from the centroid of the documents under it: the
-    largest single gain at small budgets. The paper's start anywhere (`Network.outputs = "random"`).
+    Trained on queries, on pseudo-queries made by rules, and on the documents' own text; see `DSIBase` for where tokens
+    start.
 
     Attributes:
       pseudo_queries: that it is trained on beside the queries.

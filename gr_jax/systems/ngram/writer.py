@@ -90,15 +90,7 @@ class NgramWriting(CopyTraining):
     @property
     def sampling(self) -> Sampling:
         """How identifiers are drawn."""
-        return Sampling(
-            self.spans,
-            self.titles,
-            self.pseudo_queries,
-            self.span_tokens,
-            self.title_tokens,
-            self.temperature,
-            self.seed,
-        )
+        return Sampling(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Sampling)})
 
 
 @stage(trains=True)

@@ -1,0 +1,93 @@
+"""The tables of recorded rows, for the terminal and for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.records import Record
+from benchmarks.rows import Row, current_values, holds, resolve
+from benchmarks.states import state
+from gr_jax.evaluation import render
+
+
+def show(
+    name: str,
+    rows: Sequence[Row],
+    recorded: Mapping[str, Record],
+    *,
+    every: Sequence[Row] | None = None,
+    markdown: bool = False,
+) -> None:
+    """Prints each value with its bound beside it, rows with the same measures in one table, then where and when they
+    were measured."""
+    measured = [recorded[row.name] for row in rows if not state(row, recorded)]
+    made = sorted({f"{record.hardware}; commit {record.commit}; {record.date[:10]}" for record in measured})
+    tables = [
+        table(part, recorded, every=every or rows) for part in _alike(rows, current_values(every or rows, recorded))
+    ]
+    if markdown:
+        for header, body in tables:
+            print(render.markdown_table(header, body), end="\n\n")
+        print(*made, sep="\n")
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console = render.console()
+    console.print(Text(f"benchmarks.{name}", style="bold"))
+    for header, body in tables:
+        shown = Table(box=box.SIMPLE_HEAD)
+        for place, column in enumerate(header):
+            shown.add_column(column, justify="left" if place == 0 or column == "note" else "right", overflow="fold")
+        for cells in body:
+            shown.add_row(*(Text(cell, style="red" if cell.endswith("✗") else "") for cell in cells))
+        console.print(shown)
+    for line in made:
+        console.print(Text(line), style="dim")
+
+
+def _alike(rows: Sequence[Row], current: Mapping[str, Mapping[str, float]]) -> list[list[Row]]:
+    """Rows by table: each joins the first table that has all of its measures, or whose measures it has all."""
+    tables: list[tuple[set[str], list[Row]]] = []
+    for row in rows:
+        measures = {*row.bounds(), *current.get(row.name, {})}
+        for shared, members in tables:
+            if measures <= shared or shared <= measures:
+                shared |= measures
+                members.append(row)
+                break
+        else:
+            tables.append((measures, [row]))
+    return [members for _, members in tables]
+
+
+def table(
+    rows: Sequence[Row], recorded: Mapping[str, Record], *, every: Sequence[Row] | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows as text; a value that breaks its bound ends in ✗."""
+    current = current_values(every or rows, recorded)
+    measures = list(
+        dict.fromkeys(m for row in rows for names in (row.bounds(), current.get(row.name, {})) for m in names)
+    )
+    has_notes = any(row.note or state(row, recorded) for row in rows)
+    body = []
+    for row in rows:
+        cells = [row.name]
+        for measure in measures:
+            value = current.get(row.name, {}).get(measure)
+            bounds = [(resolve(bound, measure, current), is_floor) for bound, is_floor in row.bounds().get(measure, ())]
+            text = _with_bounds(render.format_value(value), bounds) if value is not None or bounds else ""
+            broken = row.name in current and not all(holds(value, limit, is_floor) for limit, is_floor in bounds)
+            cells.append(f"{text} ✗" if broken else text)
+        note = "; ".join(filter(None, (row.note, state(row, recorded))))
+        body.append(cells + [note] * has_notes)
+    return ["row", *measures, *["note"] * has_notes], body
+
+
+def _with_bounds(text: str, bounds: Sequence[tuple[float | None, bool]]) -> str:
+    """ ".654 (≥ .650)", or ".654 (.644 … .664)" between two bounds."""
+    limits = [render.format_value(limit) for limit, _ in bounds]
+    if len(bounds) == 2:
+        return f"{text} ({' … '.join(limits)})"
+    return f"{text} ({'≥' if bounds[0][1] else '≤'} {limits[0]})" if bounds else text
