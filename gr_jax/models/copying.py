@@ -32,12 +32,12 @@ KIND = "copying"
 
 @struct.dataclass
 class CopyCache:
-    """All that decoding a batch of documents needs besides parameters.
+    """All that decoding a batch of sources needs besides parameters.
 
     Attributes:
       self_attention, cross_attention: of the decoder's layers; see `models.DecoderCache`.
-      keys: what copying looks for at each place of the document, `[batch, source, d]`.
-      source: the document's tokens, `[batch, source]`; 0 is padding.
+      keys: what copying looks for at each place of the source, `[batch, source, d]`.
+      source: the tokens that are read, `[batch, source]`; 0 is padding.
     """
 
     self_attention: tuple
@@ -51,7 +51,7 @@ class CopyFeatures(NamedTuple):
 
     Attributes:
       own: the decoder's features, for words of its own.
-      copy: logits of copying from each place of the document.
+      copy: logits of copying from each place of the source.
       source: its tokens.
     """
 
@@ -95,7 +95,7 @@ class CopyNetwork(nn.Module):
             self.word_bias = self.param("word_bias", zeros, (self.num_words,))
 
     def encode(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B S e"]:
-        """States of documents."""
+        """States of sources."""
         return encoders.encode(self.token_embedder, self.encoder, tokens, None, None, deterministic)
 
     def __call__(
@@ -107,7 +107,7 @@ class CopyNetwork(nn.Module):
         *,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T d"], Float[Array, "B T S"]]:
-        """Teacher-forced features and copy logits; several queries of one document may share a row, by segments.
+        """Teacher-forced features and copy logits; several targets of one source may share a row, by segments.
 
         Args:
           encoded: what `encode` gives, of an encoder that is not trained; None computes it.
@@ -136,7 +136,7 @@ class CopyNetwork(nn.Module):
     def init_cache(
         self, encoded: Float[Array, "B S e"], tokens: Int[Array, "B S"], beams: int, max_len: int
     ) -> CopyCache:
-        """A cache for `max_len` steps of `beams` queries per document."""
+        """A cache for `max_len` steps of `beams` hypotheses of each source."""
         return CopyCache(
             self_attention=t5.zero_cache(self.decoder_config, encoded.shape[0], max_len, beams),
             cross_attention=self.decoder.cross_cache(encoded),
@@ -147,7 +147,7 @@ class CopyNetwork(nn.Module):
     def step(
         self, tokens: Int[Array, "B K"], step, ancestors: Int[Array, "B K L"], cache: CopyCache
     ) -> tuple[CopyFeatures, CopyCache]:
-        """One more token of each query; see `EncoderDecoder.step`."""
+        """One more token of each hypothesis; see `EncoderDecoder.step`."""
         mask = cache.source != 0
         own, written = self.decoder.step(
             self._embed(tokens), step, ancestors, cache.self_attention, cache.cross_attention, mask
@@ -184,9 +184,9 @@ class CopyNetwork(nn.Module):
 
 
 class CopyScores:
-    """Next-token scores over a vocabulary of which every document can reach a few thousand tokens: those words that
-    are the generator's own and those that it can copy. Scores are computed of these alone; as wide as the vocabulary is
-    one table of numbers for each document, which says where the score of a token is.
+    """Next-token scores over a vocabulary of which every source can reach a few thousand tokens: those words that
+    are the network's own and those that it can copy. Scores are computed of these alone; as wide as the vocabulary is
+    one table of numbers for each source, which says where the score of a token is.
 
     Args:
       logits: of its own words, [batch, beam, words].
@@ -205,7 +205,7 @@ class CopyScores:
         normalize: str,
     ):
         if normalize == "level":
-            raise InputError("queries have no levels of tokens", 'Use normalize="vocabulary".', value=normalize)
+            raise InputError("what is copied has no levels of tokens", 'Use normalize="vocabulary".', value=normalize)
         self.normalize, self.vocab_size = normalize, word_of.shape[0]
         batch, num_words = logits.shape[0], words.shape[0]
         source, copy = features.source, features.copy
@@ -239,7 +239,7 @@ class CopyScores:
             values = jnp.where((self._tokens < below)[:, None, :], values, -jnp.inf)
         scores, slots = top_k(values, min(n, values.shape[-1]))
         tokens = self._tokens[jnp.arange(len(slots))[:, None, None], slots]
-        short = ((0, 0), (0, 0), (0, n - tokens.shape[-1]))  # more may be asked for than a document can reach
+        short = ((0, 0), (0, 0), (0, n - tokens.shape[-1]))  # more may be asked for than a source can reach
         return jnp.pad(tokens, short), jnp.pad(scores, short, constant_values=-jnp.inf)
 
     def log_normalizer(self) -> Float[Array, "batch beam"]:
@@ -373,7 +373,7 @@ class CopyDecoder:
 @dataclasses.dataclass(frozen=True)
 class CopyNetworkModel:
     """A `CopyNetwork` with those of T5X's model methods that training needs, `get_initial_variables` and `loss_fn`;
-    it is trained on rows of one document and several of its queries, and writes by `decoder`.
+    it is trained on rows of one source and several of its targets, and writes by `decoder`.
 
     Attributes:
       module: the network.
