@@ -154,9 +154,10 @@ def scorer_beside_seal() -> Values:
     from benchmarks import seal_peer
 
     aggregate = seal_peer.load()
-    scorer, asked = _ngrams_of_questions(copier("nq_boolq_dev"), 50)
+    retriever, asked = _ngrams_of_questions(copier("nq_boolq_dev"), 50)
+    scorer = retriever.documents_of.scorer
     settings = scorer.settings
-    index = seal_peer.Index(scorer.text, scorer.row_documents, _row_ends(scorer))
+    index = seal_peer.Index(scorer.text, retriever.constraint)
     ours, theirs, same = [], [], 0
     for ngrams, tokens, log_probs in asked:
         started = time.perf_counter()
@@ -196,12 +197,7 @@ def _ngrams_of_questions(run: RecipeRun, count: int) -> tuple[Any, list[tuple[An
             ngrams, tokens, log_probs = retriever.documents_of.ngrams_of(written)
             anywhere = ngrams.roots < retriever.documents_of.scorer.num_views  # not whole titles
             found.append((type(ngrams)(*(column[anywhere] for column in ngrams)), tokens, log_probs))
-    return retriever.documents_of.scorer, found
-
-
-def _row_ends(scorer: Any) -> np.ndarray:
-    """A position for each row, different for all: where an n-gram stands matters to SEAL only against others."""
-    return np.arange(len(scorer.row_documents)) * 100
+    return retriever, found
 
 
 def rows() -> list[harness.Row]:

@@ -6,7 +6,9 @@ FM-index is replaced by tables of what it would answer, made before the clock st
 
 from __future__ import annotations
 
+import bisect
 import importlib.util
+import itertools
 import os
 import pathlib
 import sys
@@ -14,8 +16,11 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from gr_jax.constraints import FMIndex, fm_index_locate
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
 from gr_jax.retrievers.ngram_scorer import Ngrams, NgramScoring
@@ -48,22 +53,36 @@ class Index:
 
     Args:
       text: of the documents, one view.
-      row_documents, row_ends: of the rows of our index: the document, and the position behind the n-gram's last token.
+      index: of the text.
     """
 
-    def __init__(self, text: TokenText, row_documents: np.ndarray, row_ends: np.ndarray):
+    def __init__(self, text: TokenText, index: FMIndex):
         order = np.argsort(text.documents, kind="stable")
         self._documents: list[list[int]] = [[] for _ in range(text.num_documents)]
+        begins: list[list[int]] = [[] for _ in range(text.num_documents)]
         for segment in order.tolist():
             tokens = text.tokens[text.offsets[segment] : text.offsets[segment + 1]]
-            self._documents[int(text.documents[segment])] += (tokens.astype(int) + _SHIFT).tolist()
-        for own in self._documents:
-            own.append(2)
+            own = int(text.documents[segment])
+            begins[own].append(len(self._documents[own]))
+            self._documents[own] += (tokens.astype(int) + _SHIFT).tolist()
+        for one in self._documents:
+            one.append(2)
         self.beginnings = np.concatenate([[0], np.cumsum([len(tokens) for tokens in self._documents])]).tolist()
-        self._owner, self._ends = row_documents, row_ends
-        self._of_end: dict[int, int] = {}
+        self._index, self._begins = index, begins
+        self._located: dict[int, int] = {}
         self.ranges: Mapping[tuple[int, ...], tuple[int, int]] = {}
         self._counts = np.bincount(text.tokens, minlength=text.vocab_size)
+
+    def learn(self, ranges: Mapping[tuple[int, ...], tuple[int, int]], most: int) -> None:
+        """Rows of the n-grams that it will be asked for; where those of at most `most` rows end is looked up."""
+        self.ranges = ranges
+        few = [range(low, high) for low, high in ranges.values() if high - low <= most]
+        rows = np.unique(np.fromiter(itertools.chain.from_iterable(few), np.int32))
+        padded = np.zeros(1 << max(0, len(rows) - 1).bit_length(), np.int32)
+        padded[: len(rows)] = rows
+        found = jax.device_get(_locate(self._index, padded))
+        for row, document, segment, position in zip(rows.tolist(), *(x.tolist() for x in found), strict=False):
+            self._located[row] = self.beginnings[document] + self._begins[document][segment] + position + 1
 
     def __len__(self) -> int:
         return self.beginnings[-1]
@@ -78,15 +97,19 @@ class Index:
         return self.ranges[tuple(ngram)]
 
     def locate(self, row: int) -> int:
-        end = int(self._ends[row])
-        self._of_end[end] = int(self._owner[row])
-        return end
+        return self._located[row]
 
     def get_doc_index(self, position: int) -> int:
-        return self._of_end[position]
+        return bisect.bisect_left(self.beginnings, position) - 1
 
     def get_doc(self, document: int) -> list[int]:
         return self._documents[document]
+
+
+@jax.jit
+def _locate(index: FMIndex, rows: np.ndarray) -> fm_index_locate.Occurrences:
+    every = jnp.asarray(rows)
+    return fm_index_locate.locate(index, every, jnp.ones_like(every, bool), jnp.ones_like(every))
 
 
 def arguments(
@@ -99,7 +122,7 @@ def arguments(
         tokens = tuple((ngrams.tokens[row, :length].astype(int) + _SHIFT).tolist())
         ranges[tokens] = int(ngrams.low[row]), int(ngrams.high[row])
         keys.append((list(tokens), float(ngrams.log_probs[row])))
-    index.ranges = ranges
+    index.learn(ranges, settings.most_occurrences)
     scores = [float("-inf")] * (vocab_size + _SHIFT)
     for token, log_prob in singles.items():
         scores[token + _SHIFT] = log_prob
