@@ -28,6 +28,7 @@ KIND = "token_text"
 _COLUMNS = ("tokens", "offsets", "documents", "views")
 _META = ("view_names", "num_documents", "vocab_size", "corpus", "vocabulary")
 _TEXTS_AT_A_TIME = 4096
+_MOST = 2**31 - 1  # their numbers are int32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +111,9 @@ class TokenText:
             raise InputError("the offsets do not fit the tokens", "Give offsets from 0 to the number of tokens.")
         if (np.diff(self.offsets) < 0).any():
             raise InputError("the offsets of segments descend", "Give ascending offsets.")
+        for name, number in (("documents", self.num_documents), ("tokens of the vocabulary", self.vocab_size)):
+            if type(number) is not int or not 0 <= number <= _MOST:
+                raise InputError(f"no such number of {name}", f"Give 0 to {_MOST}.", value=number)
         for name, column, limit in (
             ("token", self.tokens, self.vocab_size),
             ("document", self.documents, self.num_documents),

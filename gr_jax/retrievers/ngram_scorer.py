@@ -141,8 +141,13 @@ class NgramScorer:
         self._offsets = np.ascontiguousarray(text.offsets, np.int64)
         self._views = np.ascontiguousarray(text.views, np.int32)
         self._own = np.argsort(text.documents, kind="stable").astype(np.int32)
-        ordered = np.asarray(text.documents)[self._own]
-        self._starts = np.searchsorted(ordered, np.arange(text.num_documents + 1)).astype(np.int64)
+
+    @functools.cached_property
+    def _starts(self) -> Int[np.ndarray, " documents_plus_1"]:
+        """Where each document's segments begin among `_own`. Made when first needed: what was loaded has then been
+        compared with its index, and has no more documents than that."""
+        ordered = np.asarray(self.text.documents)[self._own]
+        return np.searchsorted(ordered, np.arange(self.text.num_documents + 1)).astype(np.int64)
 
     @functools.cached_property
     def token_counts(self) -> Int[np.ndarray, " vocab"]:
