@@ -5,7 +5,7 @@ splits are read once. The smallest difference that the queries can show, at 80% 
 differing, is .014 on both test splits of `squad_dev` together and .029 on `nq_boolq_dev`.
 
 "The counted copier" is the writer before training: it copies each of a question's words as often as training questions'
-words stand in what they lead to. Decoding is not in the core-minutes; its queries a second have a column.
+words stand in what they lead to. Decoding is not in the core-minutes; queries a second are rows of their own.
 
 The scorer's rows compare it with the same scorer in dictionaries, and with the loops of SEAL's authors, which needs a
 checkout of their code: see `benchmarks/seal_peer.py`.
@@ -27,6 +27,7 @@ from benchmarks.dense_quality import STANDARD
 from benchmarks.recipe_runs import MEASURES, RecipeRun
 from gr_jax.corpus import Corpus, read_beir
 from gr_jax.evaluation import Evaluation, compare
+from gr_jax.stages.training import folder_bytes
 
 GROUP = "ngram"
 SPLITS = {"squad_dev": ("test", "test_unseen"), "nq_boolq_dev": ("test",)}
@@ -41,6 +42,7 @@ BARS = {
 }
 COPIER = "the counted copier"
 MEASURE = "RR@10"
+SPEED_DATA = "nq_boolq_dev"
 Values = Mapping[str, float]
 
 
@@ -200,6 +202,45 @@ def _ngrams_of_questions(run: RecipeRun, count: int) -> tuple[Any, list[tuple[An
     return retriever, found
 
 
+# ── How fast they answer. Training changes the numbers in a network, and not how many there are: GDR stands untrained.
+
+ONE_BY_ONE, TOGETHER, AT_A_TIME = 64, 256, 64
+
+
+def untrained_gdr(data: str) -> RecipeRun:
+    """GDR as it starts."""
+    return RecipeRun(GROUP, data, "gdr", "untrained", flags=("GDR.encoder_training=None", "GDR.training=None"))
+
+
+def speed(run: RecipeRun, name: str) -> Values:
+    """Questions of dev a second, one by one and in batches, and the index' bytes a document."""
+    from gr_jax.retrievers import index
+    from gr_jax.stages.bm25 import load_bm25
+    from gr_jax.stages.documents import load_dataset
+
+    run.make()
+    dataset = read_beir(harness.data_folder(run.data))
+    questions = dataset.split_queries("dev").texts[:TOGETHER]
+    folder = run.folder / "index"
+    if name == "BM25":
+        folder = run.input_folder("results", "bm25")
+        retriever: Any = load_bm25(folder, load_dataset(run.input_folder("results", "corpus")))
+    else:
+        retriever = index.load(folder).retriever
+    values = {"bytes a document": folder_bytes(folder) / len(dataset.corpus)}
+    for measure, asked, batch in (("one by one", questions[:ONE_BY_ONE], 1), ("64 at a time", questions, AT_A_TIME)):
+        parts = [asked[start : start + batch] for start in range(0, len(asked), batch)]
+        took = []
+        for again in range(2):  # the first compiles
+            for part in parts:
+                started = time.perf_counter()
+                retriever.retrieve(part, 100)
+                if again:
+                    took.append((time.perf_counter() - started) / len(part))
+        values[f"queries/s, {measure}"] = 1 / float(np.median(took))
+    return values
+
+
 def rows() -> list[harness.Row]:
     """The table."""
     table = [
@@ -256,6 +297,22 @@ def rows() -> list[harness.Row]:
                     note="paired t-test over the queries of one training",
                 )
             )
+    for name, run in (
+        ("BM25", copier(SPEED_DATA)),
+        ("SEAL", trained(SPEED_DATA, "SEAL")),
+        ("MINDER", trained(SPEED_DATA, "MINDER")),
+        ("GDR", untrained_gdr(SPEED_DATA)),
+    ):
+        table.append(
+            harness.Row(
+                name=f"{SPEED_DATA} how fast {name} answers",
+                config={"one by one": ONE_BY_ONE, "together": TOGETHER, "at a time": AT_A_TIME, "system": name},
+                measure=functools.partial(speed, run, name),
+                corpus=run.fingerprint,
+                speed=True,
+                runs=[run],
+            )
+        )
     return table
 
 
