@@ -202,6 +202,42 @@ def _ngrams_of_questions(run: RecipeRun, count: int) -> tuple[Any, list[tuple[An
     return retriever, found
 
 
+# ── A language without spaces, where no network is pretrained.
+
+JAPANESE, JAPANESE_SPLITS = "jaquad", ("test", "test_unseen")
+OF_BM25 = 0.7  # of its Success@10, at least
+
+
+def japanese(system: str, label: str = "", *flags: str) -> RecipeRun:
+    """A system on 3,000 Japanese paragraphs."""
+    return RecipeRun(GROUP, JAPANESE, system, label, subset="3k", model="unspaced", flags=flags)
+
+
+def japanese_rows() -> list[harness.Row]:
+    """BM25, the counted copier, SEAL and DSI."""
+    seal, found = japanese("seal"), []
+    systems = {
+        "BM25": (seal, "BM25"),
+        COPIER: (japanese("seal", "untrained", "SEAL.trained=False"), "SEAL"),
+        "SEAL": (seal, "SEAL"),
+        "DSI": (japanese("dsi"), "DSI"),
+    }
+    for split, (title, (run, name)) in itertools.product(JAPANESE_SPLITS, systems.items()):
+        bm25 = f"{JAPANESE} {split} BM25"
+        found.append(
+            harness.Row(
+                name=f"{JAPANESE} {split} {title}",
+                config={"split": split, "system": name},
+                measure=functools.partial(reached, run, split, name),
+                at_least={"Success@10": harness.ShareOf(bm25, OF_BM25)} if title == "SEAL" else {},
+                corpus=run.fingerprint,
+                seeds=(0,),
+                runs=[run],
+            )
+        )
+    return found
+
+
 # ── How fast they answer. Training changes the numbers in a network, and not how many there are: GDR stands untrained.
 
 ONE_BY_ONE, TOGETHER, AT_A_TIME = 64, 256, 64
@@ -297,6 +333,7 @@ def rows() -> list[harness.Row]:
                     note="paired t-test over the queries of one training",
                 )
             )
+    table += japanese_rows()
     for name, run in (
         ("BM25", copier(SPEED_DATA)),
         ("SEAL", trained(SPEED_DATA, "SEAL")),

@@ -45,6 +45,7 @@ class RecipeRun:
       group: folder under `runs/`; runs in one share their stages.
       data: name of the data set.
       system: of `gin_configs/systems/`.
+      model: of `gin_configs/models/`; "" leaves the system's own.
       label: tells apart runs of one system on the same data.
       subset: of the documents, by name; "" takes all.
       budget: of `gin_configs/budgets/`; "" leaves the system's own.
@@ -66,6 +67,7 @@ class RecipeRun:
     trained: RecipeRun | None = None
     encoder: RecipeRun | None = None
     queries: RecipeRun | None = None
+    model: str = ""
 
     @property
     def folder(self) -> pathlib.Path:
@@ -76,7 +78,9 @@ class RecipeRun:
     @property
     def gin_files(self) -> tuple[str, ...]:
         """In the order in which they are read."""
-        named = {"systems": self.system, "budgets": self.budget, "ablations": self.ablation}
+        named = {
+            "systems": self.system, "models": self.model, "budgets": self.budget, "ablations": self.ablation
+        }  # fmt: skip
         files = [f"gin_configs/{folder}/{name}.gin" for folder, name in named.items() if name]
         return tuple([*files, *([PYTHON_DOCS_GIN] if self.data == PYTHON_DOCS else [])])
 
@@ -250,7 +254,17 @@ def fingerprint(data: str, subset: str = "") -> str:
 
 
 def _subset(folder: pathlib.Path, name: str) -> pathlib.Path:
-    return folder / "subsets" / f"{name}.ids.gz"
+    """A file of document ids: of the data, or, where it has none of that name, so many thousand ("3k") of its documents
+    at equal distances."""
+    given = folder / "subsets" / f"{name}.ids.gz"
+    if given.is_file():
+        return given
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{name}.ids"
+    if not made.is_file():
+        every = read_beir(folder).corpus.doc_ids
+        chosen = np.linspace(0, len(every) - 1, 1000 * int(name.removesuffix("k"))).astype(int)
+        storage.write_text(made, "".join(f"{every[place]}\n" for place in chosen))
+    return made
 
 
 def mean_over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:

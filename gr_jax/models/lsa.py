@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
 from gr_jax.errors import InputError
+from gr_jax.text.sentences import UNSPACED
 
 _WORD = re.compile(r"\w+")
+
+
+def _terms(text: str) -> Iterator[str]:
+    """Its words; of what is written without spaces, pairs of characters."""
+    for word in _WORD.findall(text.lower()):
+        if len(word) > 2 and UNSPACED.search(word):
+            yield from (word[start : start + 2] for start in range(len(word) - 1))
+        else:
+            yield word
 
 
 def latent_semantic_vectors(texts: Sequence[str], *, dimension: int = 128, seed: int = 0) -> np.ndarray:
@@ -36,7 +46,7 @@ def latent_semantic_vectors(texts: Sequence[str], *, dimension: int = 128, seed:
     words: dict[str, int] = {}
     columns, offsets = [], [0]
     for text in texts:
-        columns += [words.setdefault(word, len(words)) for word in _WORD.findall(text.lower())]
+        columns += [words.setdefault(term, len(words)) for term in _terms(text)]
         offsets.append(len(columns))
     if not columns:
         raise InputError("no document has a word in it", "Give documents with text, or install a pretrained encoder.")

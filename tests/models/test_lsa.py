@@ -76,3 +76,10 @@ def test_one_text_and_equal_texts():
 def test_no_words_at_all(texts):
     with pytest.raises(InputError, match="word"):
         latent_semantic_vectors(texts)
+
+
+def test_texts_without_spaces_are_near_where_they_share_pairs_of_characters():
+    texts = ["東大寺の仏像について", "奈良の東大寺と仏像", "蒸気機関車の歴史", "the steam engine"]
+    first, same, other, english = latent_semantic_vectors(texts, dimension=4)
+    assert first @ same > first @ other + 0.1
+    assert abs(first @ english) < 1e-5
