@@ -31,9 +31,9 @@ from benchmarks import machine, records
 from benchmarks.records import Record
 from benchmarks.rows import Row as Row
 from benchmarks.rows import ShareOf as ShareOf
-from benchmarks.rows import current_values as current_values
 from benchmarks.rows import holds, resolve
 from benchmarks.states import ELSEWHERE
+from benchmarks.states import current_values as current_values
 from benchmarks.states import state as state
 from benchmarks.tables import show
 from gr_jax.errors import InputError

@@ -1,4 +1,4 @@
-"""What a benchmark's table is made of: rows, their bounds, and what stands in them now."""
+"""What a benchmark's table is made of: rows and their bounds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from benchmarks import records
-from benchmarks.records import Record
-from benchmarks.states import state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,11 +89,6 @@ class Row:
             for measure, limit in limits.items():
                 found.setdefault(measure, []).append((limit, is_floor))
         return found
-
-
-def current_values(rows: Sequence[Row], recorded: Mapping[str, Record]) -> dict[str, Mapping[str, float]]:
-    """row → measure → value, of the rows recorded under their present configuration."""
-    return {row.name: recorded[row.name].values for row in rows if not state(row, recorded)}
 
 
 def resolve(bound: float | ShareOf, measure: str, current: Mapping[str, Mapping[str, float]]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks import machine
@@ -42,6 +42,11 @@ def state(row: Row, recorded: Mapping[str, Record], *, corpora: bool = False) ->
     if record.seeds != tuple(row.seeds):
         return f"stale: seeds {list(row.seeds)}, were {list(record.seeds)}"
     return f"stale: {'; '.join(_changes(row, record)) or 'changed since'}"
+
+
+def current_values(rows: Sequence[Row], recorded: Mapping[str, Record]) -> dict[str, Mapping[str, float]]:
+    """row → measure → value, of the rows recorded under their present configuration."""
+    return {row.name: recorded[row.name].values for row in rows if not state(row, recorded)}
 
 
 def _older(then: Mapping[str, int], now: Mapping[str, int]) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.records import Record
-from benchmarks.rows import Row, current_values, holds, resolve
-from benchmarks.states import state
+from benchmarks.rows import Row, holds, resolve
+from benchmarks.states import current_values, state
 from gr_jax.evaluation import render
 
 

@@ -74,12 +74,16 @@ def test_tuned_to_a_recall_by_the_least_work(data):
     vectors, queries = data
     search = ScannSearch(vectors, leaves=64, searched=1, reorder=10, recall=0.97, tune_queries=queries)
     few = ScannSearch(vectors, leaves=64, searched=1, reorder=10)
-    expected = brute_force.search(queries, vectors, 10)
-    assert _recall(few.search(queries, 10), expected) < 0.97 <= _recall(search.search(queries, 10), expected)
+    tenth = brute_force.search(queries, vectors, 10)[1][:, -1:]
+
+    def recall(one):  # ScaNN's trees differ from run to run, and so may which of two that score alike it finds
+        return np.mean(one.search(queries, 10)[1] >= tenth - 1e-5 * np.abs(tenth))
+
+    assert recall(few) < 0.97 <= recall(search)
     tuned = dict(search.settings)
     assert tuned["searched"] < 64 and tuned["reorder"] < DOCUMENTS
     search.settings["searched"] -= 1
-    assert _recall(search.search(queries, 10), expected) < 0.97
+    assert recall(search) < 0.97
     assert search.tune(0.97, queries) >= 0.97 and search.settings == tuned  # by no clock
     assert search.tune(1.0, queries) == 1.0
 
