@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -255,14 +256,23 @@ def fingerprint(data: str, subset: str = "") -> str:
 
 def _subset(folder: pathlib.Path, name: str) -> pathlib.Path:
     """A file of document ids: of the data, or, where it has none of that name, so many thousand ("3k") of its documents
-    at equal distances."""
+    at equal distances.
+
+    Raises:
+      InputError: the data has neither.
+    """
     given = folder / "subsets" / f"{name}.ids.gz"
-    if given.is_file():
+    if given.is_file() or not folder.is_dir():
         return given
+    if not re.fullmatch(r"[1-9]\d*k", name):
+        raise InputError("no such part of the documents", 'Name a file of theirs, or a number like "3k".', value=name)
     made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{name}.ids"
     if not made.is_file():
         every = read_beir(folder).corpus.doc_ids
-        chosen = np.linspace(0, len(every) - 1, 1000 * int(name.removesuffix("k"))).astype(int)
+        number = 1000 * int(name.removesuffix("k"))
+        if number > len(every):
+            raise InputError(f"there are {len(every)} documents", "Name a smaller part.", value=name)
+        chosen = np.linspace(0, len(every) - 1, number).astype(int)
         storage.write_text(made, "".join(f"{every[place]}\n" for place in chosen))
     return made
 

@@ -93,6 +93,8 @@ def prefix_scores(
       −inf behind the lengths.
     """
     batch, n, max_len = sequences.shape
+    if n == 0:
+        return jnp.zeros(sequences.shape, jnp.float32)
     rounds = -(-n // slots)
     order = jnp.argsort(lengths == 0, axis=1, stable=True)  # those that are scored first
     ordered = jnp.take_along_axis(sequences, order[..., None], axis=1)

@@ -112,7 +112,7 @@ class TokenText:
         if (np.diff(self.offsets) < 0).any():
             raise InputError("the offsets of segments descend", "Give ascending offsets.")
         for name, number in (("documents", self.num_documents), ("tokens of the vocabulary", self.vocab_size)):
-            if type(number) is not int or not 0 <= number <= _MOST:
+            if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number <= _MOST:
                 raise InputError(f"no such number of {name}", f"Give 0 to {_MOST}.", value=number)
         for name, column, limit in (
             ("token", self.tokens, self.vocab_size),

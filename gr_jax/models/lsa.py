@@ -17,11 +17,12 @@ import scipy.sparse.linalg
 from gr_jax.errors import InputError
 from gr_jax.text.sentences import UNSPACED
 
-_WORD = re.compile(r"\w+")
+# A run of a script without spaces, or a word of others: "NHKの番組" is one of each.
+_WORD = re.compile(rf"(?:{UNSPACED.pattern})+|(?:(?!{UNSPACED.pattern})\w)+")
 
 
 def _terms(text: str) -> Iterator[str]:
-    """Its words; of what is written without spaces, pairs of characters."""
+    """Its words; of a run of a script without spaces, its pairs of characters."""
     for word in _WORD.findall(text.lower()):
         if len(word) > 2 and UNSPACED.search(word):
             yield from (word[start : start + 2] for start in range(len(word) - 1))

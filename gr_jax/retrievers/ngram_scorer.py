@@ -128,14 +128,12 @@ class NgramScorer:
         optional("numba", "Scoring documents by n-grams")
         self.settings = NgramScoring() if settings is None else settings
         self.text, self.row_documents = text, np.ascontiguousarray(row_documents, np.int32)
-        if (
-            len(self.row_documents)
-            and not 0 <= self.row_documents.min() <= self.row_documents.max() < text.num_documents
-        ):
+        wrong = (self.row_documents < 0) | (self.row_documents >= text.num_documents)
+        if wrong.any():
             raise InputError(
-                f"rows of an FM-index lead to documents beyond the {text.num_documents} of the text",
+                f"a row of an FM-index leads to a document that is not among the {text.num_documents} of the text",
                 "Give the rows and the text of one index.",
-                value=int(self.row_documents.max()),
+                value=int(self.row_documents[wrong][0]),
             )
         self._tokens = np.ascontiguousarray(text.tokens, np.int32)
         self._offsets = np.ascontiguousarray(text.offsets, np.int64)

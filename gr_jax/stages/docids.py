@@ -47,6 +47,8 @@ class Identifiers(Settings):
       duplicates: of documents with the same codes or the same title: "number" tells them apart, "share" gives them one
         docid.
       title_tokens: tokens kept of a title; they are of the vocabulary that the network reads.
+      permuted: the seed by which every document gets another's docid, drawn at random: a control of what docids owe to
+        the documents that they stand for. None leaves each its own.
     """
 
     scheme: str = setting("hierarchical_kmeans", choices=tuple(SCHEMES))
@@ -58,6 +60,7 @@ class Identifiers(Settings):
     bits: int = setting(8, at_least=1)
     duplicates: str = setting("number", choices=("number", "share"))
     title_tokens: int = setting(24, at_least=1)
+    permuted: int | None = setting(None, at_least=0, neutral=None)
 
     @property
     def reads_vectors(self) -> bool:
@@ -76,7 +79,8 @@ class Identifiers(Settings):
 
     def of_scheme(self) -> dict[str, object]:
         """What the chosen scheme reads."""
-        return {"scheme": self.scheme} | {name: getattr(self, name) for name in SCHEMES[self.scheme]}
+        read = (*SCHEMES[self.scheme], *(("permuted",) if self.permuted is not None else ()))
+        return {"scheme": self.scheme} | {name: getattr(self, name) for name in read}
 
 
 def docids_of(corpus: Stage, vectors: Stage, vocabulary: Stage, settings: Identifiers, about: Vectors) -> Stage:
@@ -117,7 +121,11 @@ def docids(
     owner = np.arange(len(dataset.corpus)) if vectors is None else load_owner(vectors)
     array: Any = None if vectors is None else np.asarray(load_vectors(vectors))
     words: Any = None if vocabulary is None else load_vocabulary(vocabulary)
-    made = _make(dataset, array, words, Identifiers(**scheme))
+    settings = Identifiers(**scheme)
+    made = _make(dataset, array, words, settings)
+    if settings.permuted is not None:
+        dealt = np.random.default_rng(settings.permuted).permutation(len(owner))
+        made = made.for_documents(dealt, len(owner))
     made.save(place.folder / "of_vectors")
     made = made.for_documents(owner, len(dataset.corpus))
     made.save(place.folder / "docids")

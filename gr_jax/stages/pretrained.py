@@ -11,6 +11,7 @@ from gr_jax.stages.keys import content_or_name
 
 # What is no folder: the packaged MiniLM, a T5 from scratch, latent semantic analysis.
 NAMES = ("minilm", "t5", "lsa")
+LSA_VERSION = 2  # scripts without spaces are read by pairs of characters
 
 
 def pretrained_folder(name: str) -> pathlib.Path:
@@ -57,8 +58,8 @@ class Encoder:
     name: str
 
     def identity(self) -> Any:
-        """See `identity`."""
-        return identity(self.name)
+        """See `identity`. LSA holds no weights: what it does changes with its version."""
+        return [self.name, LSA_VERSION] if self.name == "lsa" else identity(self.name)
 
 
 def installed(name: str) -> str:

@@ -127,3 +127,25 @@ def test_the_folder_of_an_input_is_found_whatever_its_function_is_called(tmp_pat
         run.input_folder("model", "docids")
     (run.folder.parent / "shared" / "numbered-0123").mkdir(parents=True)
     assert run.input_folder("model", "docids").name == "numbered-0123"
+
+
+def test_a_model_file_changes_the_settings():
+    own, unspaced = (
+        RecipeRun("some", "mine", "seal", model=model).configs()[0]["settings"] for model in ("", "unspaced")
+    )
+    assert own["writing"]["encoder"] == "minilm" and unspaced["writing"]["encoder"] == "t5"
+    assert unspaced["lexical"]["analyzer"] == "character_bigrams"
+
+
+def test_a_part_of_the_documents_is_given_or_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(recipe_runs.harness, "CHECKOUT", tmp_path)
+    lines = "".join(f'{{"_id": "d{i}", "text": "text {i}"}}\n' for i in range(1500))
+    (tmp_path / "data" / "subsets").mkdir(parents=True)
+    (tmp_path / "data" / "corpus.jsonl").write_text(lines)
+    (tmp_path / "data" / "subsets" / "10k.ids.gz").touch()
+    assert recipe_runs._subset(tmp_path / "data", "10k") == tmp_path / "data" / "subsets" / "10k.ids.gz"
+    ids = recipe_runs._subset(tmp_path / "data", "1k").read_text().split()
+    assert len(set(ids)) == 1000 and (ids[0], ids[-1]) == ("d0", "d1499")
+    for wrong in ("2k", "1000", "some"):
+        with pytest.raises(InputError):
+            recipe_runs._subset(tmp_path / "data", wrong)

@@ -99,6 +99,17 @@ def test_every_wanted_prefix_is_scored(slots):
         decoder, decoder.init_cache(queries, slots, steps), sequences, jnp.asarray(lengths), slots=slots
     )
     assert found.shape == (2, n, steps) and len(np.unique(lengths)) == steps + 1
+    short = np.minimum(lengths, 1)
+    short[1] = 0  # nothing of the second query
+    first = prefix_scores(
+        decoder, decoder.init_cache(queries, slots, steps), sequences, jnp.asarray(short), slots=slots
+    )
+    np.testing.assert_allclose(
+        first, np.where(np.arange(steps) < short[..., None], found, -np.inf), rtol=1e-5, atol=1e-5
+    )
+    none = prefix_scores(decoder, decoder.init_cache(queries, slots, steps), sequences, jnp.zeros_like(lengths), slots)
+    assert np.isneginf(none).all()
+    assert prefix_scores(decoder, None, sequences[:, :0], jnp.zeros((2, 0), jnp.int32), slots).shape == (2, 0, steps)
     for length in range(1, steps + 1):
         whole = score(decoder, decoder.init_cache(queries, n, steps), sequences, jnp.full((2, n), length))
         expected = np.where(lengths >= length, whole, -np.inf)

@@ -48,6 +48,12 @@ def test_token_text_is_saved_and_loaded(corpus, tmp_path):
         TokenText.load(tmp_path / "text")
 
 
+@pytest.mark.parametrize("wrong", [{"num_documents": 2**40}, {"vocab_size": -1}, {"vocab_size": "many"}])
+def test_numbers_that_nothing_has_are_refused(wrong):
+    with pytest.raises(InputError, match="no such number of"):
+        dataclasses.replace(TokenText.of([[1], [2]], np.int64(5)), **wrong).check()
+
+
 @pytest.mark.parametrize(
     "views, problem",
     [

@@ -9,7 +9,7 @@ from launch import show
 CORPUS = Corpus.from_documents(
     [
         Document("a", "Aqueducts", "The First aqueduct was built by Appius Claudius."),
-        Document("b", "Oil", "The embargo of 1973 raised the price of oil."),
+        Document("b", "Oil", "The embargo of 1973 raised its price."),
     ]
 )
 
@@ -22,7 +22,7 @@ class FindsByPhrases:
     def retrieve(self, queries, k, *, allowed=None, explain=False):
         reasons = (
             (Evidence("ngram", "first aqueduct", 9.0), Evidence("ngram", "built", 2.0)),
-            (Evidence("ngram", "aqueducts", 1.0),),
+            (Evidence("ngram", "oil", 1.0),),
         )
         ranking = np.asarray([[0, 1]], np.int32), np.asarray([[11.0, 1.0]], np.float32)
         return Ranking(*ranking, (reasons,) if explain else None)

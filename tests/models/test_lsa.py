@@ -83,3 +83,8 @@ def test_texts_without_spaces_are_near_where_they_share_pairs_of_characters():
     first, same, other, english = latent_semantic_vectors(texts, dimension=4)
     assert first @ same > first @ other + 0.1
     assert abs(first @ english) < 1e-5
+
+
+def test_a_name_in_other_letters_is_the_same_beside_a_script_without_spaces():
+    alone, within, other = latent_semantic_vectors(["NHK 2021", "NHKの2021年", "BBC 1999"], dimension=3)
+    assert alone @ within > 0.5 > abs(alone @ other)

@@ -121,3 +121,22 @@ def test_log_odds_of_sure_and_impossible():
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         NgramScoring(**wrong)
+
+
+@pytest.mark.parametrize("document", [-1, 2])
+def test_a_row_of_no_document_is_named(document):
+    text = TokenText.of([[1, 2], [3]], VOCAB)
+    with pytest.raises(InputError, match=rf"not among the 2 of the text \(got {document}\)"):
+        NgramScorer(text, np.array([0, 1, document, 0]))
+
+
+def test_ngrams_of_rows_that_the_index_does_not_have_are_refused():
+    rng = np.random.default_rng(0)
+    text = random_text(rng)
+    index = FMIndex.from_text(text, filters=True)
+    *_, ngrams = random_ngrams(rng, text, index, count=20)
+    scorer = NgramScorer(text, np.asarray(index.row_documents))
+    scorer.search(scorer.weighted(ngrams), 2)
+    beyond = ngrams._replace(high=ngrams.high + len(index.row_documents))
+    with pytest.raises(InputError, match="rows that the index does not have"):
+        scorer.search(scorer.weighted(beyond), 2)

@@ -73,6 +73,26 @@ def test_vectors_and_docids(beir, tmp_path, passages):
     assert storage.read_folder(folders["docids"], "docids").meta["statistics"]["documents_without"] == 0
 
 
+@pytest.mark.parametrize("passages", ["document", "sentences"])
+def test_docids_dealt_out_at_random_are_the_same_docids_of_other_documents(beir, tmp_path, passages):
+    vectors = Vectors(encoder="lsa", passages=passages, most_sentences=2)
+    corpus = corpus_of(beir)
+    embedded, words = vectors_of(corpus, vectors), vocabulary(corpus)
+    own, dealt, otherwise = (
+        docids_of(corpus, embedded, words, Identifiers(branching=4, leaf_capacity=4, permuted=seed), vectors)
+        for seed in (None, 0, 1)
+    )
+    assert "permuted" not in own.settings["scheme"] and len({own.key, dealt.key, otherwise.key}) == 3
+    found = []
+    for number, stage in enumerate((own, dealt, otherwise)):
+        folders = made(tmp_path / str(number), corpus, embedded, stage)
+        found.append(docid_stages.load_docids_of_vectors(folders["docids"]))
+        assert docid_stages.load_docids(folders["docids"]).num_documents == 24
+    names = [[tuple(one.sequence(int(one.rows_of(part)[0]))) for part in range(one.num_documents)] for one in found]
+    assert sorted(names[0]) == sorted(names[1]) == sorted(names[2])
+    assert all(np.mean([a == b for a, b in zip(one, names[0], strict=True)]) < 0.3 for one in names[1:])
+
+
 @pytest.mark.parametrize(
     ("scheme", "expected"), [("atomic", docids_lib.atomic), ("naive_numeric", docids_lib.naive_numeric)]
 )

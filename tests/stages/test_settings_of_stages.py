@@ -36,6 +36,7 @@ LATER = {
     systems.ContrastiveTraining: {"margin_mse", "teacher_kl"},
     systems.Network: {"pawa_layers"},
     systems.Training: {"rdrop"},
+    systems.Identifiers: {"permuted"},
     systems.Encoders: {"pretrained_layers"},
     systems.Search: {"unread"},
 }

@@ -143,7 +143,9 @@ DSI: dict[str, list[str]] = {
     "hybrid results": ["name"],
     "bm25 hybrid results": each("lexical", "k1 b analyzer"),
     "vectors docids examples model index hybrid results": each("vectors", "encoder max_length passages"),
-    "docids examples model index hybrid results": each("identifiers", "scheme branching leaf_capacity tokens seed"),
+    "docids examples model index hybrid results": each(
+        "identifiers", "scheme branching leaf_capacity tokens seed permuted"
+    ),
     "pseudo_queries examples model index hybrid results": [*each("pseudo_queries", "kinds seed generated"), "training"],
     "vocabulary examples model index hybrid results": each("network", "encoder vocabulary"),
     "examples model index hybrid results": each("training", "max_input_length document_words"),
