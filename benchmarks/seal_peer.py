@@ -59,11 +59,11 @@ class Index:
     def __init__(self, text: TokenText, index: FMIndex):
         order = np.argsort(text.documents, kind="stable")
         self._documents: list[list[int]] = [[] for _ in range(text.num_documents)]
-        begins: list[list[int]] = [[] for _ in range(text.num_documents)]
+        begins = np.zeros(len(text.documents), np.int64)  # of each segment in its document
         for segment in order.tolist():
             tokens = text.tokens[text.offsets[segment] : text.offsets[segment + 1]]
             own = int(text.documents[segment])
-            begins[own].append(len(self._documents[own]))
+            begins[segment] = len(self._documents[own])
             self._documents[own] += (tokens.astype(int) + _SHIFT).tolist()
         for one in self._documents:
             one.append(2)
@@ -82,7 +82,7 @@ class Index:
         padded[: len(rows)] = rows
         found = jax.device_get(_locate(self._index, padded))
         for row, document, segment, position in zip(rows.tolist(), *(x.tolist() for x in found), strict=False):
-            self._located[row] = self.beginnings[document] + self._begins[document][segment] + position + 1
+            self._located[row] = self.beginnings[document] + int(self._begins[segment]) + position + 1
 
     def __len__(self) -> int:
         return self.beginnings[-1]
