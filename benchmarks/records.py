@@ -39,7 +39,8 @@ class Record:
       versions: of the stages that these systems have: "SYSTEM.KIND" → version.
       digest: of the versions.
       rekeyed: of a row that was measured before keys were made as they are now: the commit at which its systems were
-        shown to be bit-identical, and the comparisons that showed it.
+        shown to be bit-identical, the comparisons that showed it, and what else moved since: names, or the order of
+        fields, under equal settings.
       machine: of a row of speed, the kind of machine: `machine.kind`; "" where it was recorded before kinds were.
     """
 
