@@ -64,19 +64,13 @@ def reached(run: RecipeRun, split: str, name: str) -> Values:
 
     run.make()
     values: dict[str, float] = dict(run.evaluation(split, name))
-    if name == "BM25":
-        return values | {"bytes a document": _bm25_bytes(run)}
     index = storage.read_folder(run.folder / "index", verify=False).meta
+    if name == "BM25":  # beside the run
+        return values | {"bytes a document": folder_bytes(run.input_folder("results", "bm25")) / index["documents"]}
     values["bytes a document"] = index["bytes"] / index["documents"]
     if run.training().get("core_seconds"):
         values["core-minutes"] = run.core_minutes(["model", "generator", "generated"])
     return values
-
-
-def _bm25_bytes(run: RecipeRun) -> float:
-    """Of the BM25 beside a run."""
-    documents = len(read_beir(run.input_folder("results", "corpus") / "dataset").corpus)
-    return folder_bytes(run.input_folder("results", "bm25")) / documents
 
 
 def together(evaluations: Sequence[Evaluation]) -> Evaluation:
