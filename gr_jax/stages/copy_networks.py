@@ -18,7 +18,7 @@ from gr_jax import progress as progress_lib
 from gr_jax.models.copying import CopyNetwork
 from gr_jax.stages import pretrained as pretrained_lib
 from gr_jax.stages import vocabulary as vocabularies
-from gr_jax.stages.networks import decoder_config, pretrained_stack
+from gr_jax.stages.networks import decoder_config
 from gr_jax.stages.settings import check_heads, setting
 from gr_jax.stages.training import Optimization
 
@@ -73,7 +73,7 @@ def make_network(
     decoder = decoder_config(settings, vocabulary_size)
     if settings.encoder == "t5":
         return *initial(decoder, None, words, decoder, settings.seed, counted=counted), False
-    encoder, pretrained = pretrained_stack(settings.encoder, settings.dropout)
+    encoder, pretrained = pretrained_lib.load_stack(settings.encoder, settings.dropout)
     return *initial(encoder, pretrained, words, decoder, settings.seed, counted=counted), True
 
 

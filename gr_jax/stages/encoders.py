@@ -82,11 +82,9 @@ def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEn
     else:
         from gr_jax.interop import huggingface
 
-        folder = pretrained_lib.pretrained_folder(settings.encoder)
-        load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
-        stack, pretrained = load(folder, dropout_rate=settings.dropout)
+        stack, pretrained = pretrained_lib.load_stack(settings.encoder, settings.dropout)
         if settings.pooling == "pooler" and isinstance(stack, models.BertConfig):
-            pooler = huggingface.load_bert_pooler(folder, stack)
+            pooler = huggingface.load_bert_pooler(pretrained_lib.pretrained_folder(settings.encoder), stack)
             pretrained |= {} if pooler is None else {"pooler": pooler}
         if settings.pretrained_layers is not None:
             stack, pretrained = first_layers(stack, pretrained, settings.pretrained_layers)

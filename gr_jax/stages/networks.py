@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import gin
 import jax
@@ -69,30 +69,8 @@ class Network(Settings):
 Pretrained = tuple[models.BertConfig | models.T5Config, Mapping[str, Any]]
 
 
-class Sizes(Protocol):
-    """What settings say of a T5 stack; see `Network`."""
-
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def encoder_layers(self) -> int: ...
-
-    @property
-    def decoder_layers(self) -> int: ...
-
-    @property
-    def heads(self) -> int: ...
-
-    @property
-    def mlp_width(self) -> int: ...
-
-    @property
-    def dropout(self) -> float: ...
-
-
-def decoder_config(sizes: Sizes, vocabulary_size: int) -> models.T5Config:
-    """A decoder of these sizes; and an encoder, where none is pretrained."""
+def decoder_config(sizes: Any, vocabulary_size: int) -> models.T5Config:
+    """A decoder, or an encoder where none is pretrained, of settings that have the fields of `Network` for sizes."""
     return models.T5Config(
         vocab_size=vocabulary_size,
         emb_dim=sizes.width,
@@ -104,15 +82,6 @@ def decoder_config(sizes: Sizes, vocabulary_size: int) -> models.T5Config:
         mlp_activations=("gelu", "linear"),
         dropout_rate=sizes.dropout,
     )
-
-
-def pretrained_stack(name: str, dropout: float) -> Pretrained:
-    """Configuration and parameters of a pretrained encoder: "minilm", or a Hugging Face folder of T5 or BERT."""
-    from gr_jax.interop import huggingface
-
-    folder = pretrained_lib.pretrained_folder(name)
-    load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
-    return load(folder, dropout_rate=dropout)
 
 
 def make_network(
@@ -141,7 +110,7 @@ def make_network(
     elif network.encoder == "t5":
         encoder = dataclasses.replace(decoder, vocab_size=vocabulary_size)
     else:
-        encoder, pretrained = pretrained_stack(network.encoder, network.dropout)
+        encoder, pretrained = pretrained_lib.load_stack(network.encoder, network.dropout)
     module = models.EncoderDecoder(
         encoder_config=encoder,
         decoder_config=decoder,

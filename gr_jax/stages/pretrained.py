@@ -69,3 +69,16 @@ def installed(name: str) -> str:
     if name != "auto":
         return name
     return "lsa" if huggingface.find_minilm() is None else "minilm"
+
+
+def load_stack(name: str, dropout: float) -> tuple[Any, dict[str, Any]]:
+    """Configuration and parameters of a pretrained encoder: "minilm", or a Hugging Face folder of T5 or BERT.
+
+    Raises:
+      InputError: there is no such folder, or it holds another network.
+    """
+    from gr_jax.interop import huggingface
+
+    folder = pretrained_folder(name)
+    load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
+    return load(folder, dropout_rate=dropout)
