@@ -32,7 +32,7 @@ def build_clustered(
     num_clusters: int | None = None,
     codes: str | None = "row",
     chosen: int = 32,
-    overfetch: float = 1.25,
+    overfetch: float | None = 1.25,
     block: int = 1 << 16,
     progress: bool = False,
 ) -> None:

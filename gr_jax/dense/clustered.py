@@ -58,7 +58,8 @@ class ClusteredSearch:
       chosen: how many clusters `search` looks into.
       codes: None, or "row" or "dimension": scores come from int8 codes with such scales, and `overfetch` · k + 16
         candidates are scored again from the float32 rows.
-      overfetch: see `codes`.
+      overfetch: see `codes`. None scores nothing again: no float32 row is read, scores are right to about 1e-3 of the
+        vectors' lengths.
       backend: "numba" (CPU), "xla", "scann" (CPU, a brute-force scorer of each cluster; without codes), or "auto":
         numba where the default device is a CPU and numba is installed, else XLA.
       seed: of k-means.
@@ -75,7 +76,7 @@ class ClusteredSearch:
         num_clusters: int | None = None,
         chosen: int = 32,
         codes: str | None = None,
-        overfetch: float = 1.25,
+        overfetch: float | None = 1.25,
         backend: str = "auto",
         seed: int = 0,
     ):
@@ -267,7 +268,7 @@ class ClusteredSearch:
           found: its scores and entries, on the host.
           queries, clusters, cluster_scores, k, similarity: what it was asked, as of `search_clusters`.
         """
-        asked = queries, clusters, cluster_scores, k, similarity == "tanh"
+        asked = queries, clusters, cluster_scores, k, similarity == "tanh", self.settings["overfetch"] is not None
         parts = [
             gathering.finish(tiles, entries, scores, *asked)
             for tiles, (scores, entries) in zip(self._all_tiles(), found, strict=True)
@@ -396,12 +397,12 @@ class ClusteredSearch:
         return self._means[1:]
 
 
-def check_settings(chosen: int, overfetch: float) -> None:
+def check_settings(chosen: int, overfetch: float | None) -> None:
     """Raises InputError for settings by which nothing could be found."""
-    if chosen < 1 or overfetch < 1:
+    if chosen < 1 or (overfetch is not None and overfetch < 1):
         raise InputError(
             "search needs a cluster, and candidates at least as many as answers",
-            "Give chosen ≥ 1 and overfetch ≥ 1.",
+            "Give chosen ≥ 1, and overfetch ≥ 1 or None.",
             value=(chosen, overfetch),
         )
 

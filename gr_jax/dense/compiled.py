@@ -24,7 +24,8 @@ def read(kind: Any, dimensions: int = 1) -> Any:
 
 
 INT32, INT32_2, INT64 = read(numba.int32), read(numba.int32, 2), read(numba.int64)
-INT8_2, FLOAT32, FLOAT32_2 = read(numba.int8, 2), read(numba.float32), read(numba.float32, 2)
+INT8_2, INT16_2 = read(numba.int8, 2), read(numba.int16, 2)
+FLOAT32, FLOAT32_2 = read(numba.float32), read(numba.float32, 2)
 BOOL, BOOL_2 = read(numba.boolean), read(numba.boolean, 2)
 NUMBER, FLAG = numba.int64, numba.boolean
 

@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     most: int
 
 
-def make_plan(tiles: Tiles, batch: int, chosen: int, k: int, overfetch: float) -> Plan:
+def make_plan(tiles: Tiles, batch: int, chosen: int, k: int, overfetch: float | None) -> Plan:
     """The cheaper plan for queries that choose the largest clusters.
 
     Args:

@@ -97,7 +97,7 @@ def search(
     allowed: np.ndarray,
     *,
     tanh: bool,
-    overfetch: float,
+    overfetch: float | None,
     plan: str | None = None,
 ) -> Found:
     """As `kernels.search`.
@@ -126,13 +126,13 @@ def search(
         slices = _slices(tiles, clusters, bonus, chosen, batch)
         scores, entries = search_tiles(coded, *arrays(on_device), *slices, keep, k=most, tanh=tanh)
     scores, entries = np.asarray(scores)[: len(clusters)], np.asarray(entries)[: len(clusters)]
-    return finish(tiles, entries, scores, queries, clusters, bonus, k, tanh)
+    return finish(tiles, entries, scores, queries, clusters, bonus, k, tanh, overfetch is not None)
 
 
-def finish(tiles, entries, scores, queries, clusters, bonus, k, tanh) -> Found:
-    """The k best documents of candidate entries [batch, candidates]; their scores come from the float32 rows where they
-    were made with int8 codes."""
-    if tiles.codes is not None:
+def finish(tiles, entries, scores, queries, clusters, bonus, k, tanh, again) -> Found:
+    """The k best documents of candidate entries [batch, candidates]. again: scores that were made with int8 codes are
+    made anew from the float32 rows."""
+    if again and tiles.codes is not None:
         scores = _rescore(tiles, entries, scores, queries, clusters, bonus, tanh)
     return best_of_entries(tiles, entries, scores, k)
 

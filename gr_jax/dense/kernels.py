@@ -31,7 +31,7 @@ def search(
     allowed: np.ndarray,
     *,
     tanh: bool,
-    overfetch: float,
+    overfetch: float | None,
 ) -> Found:
     """The k best documents of each query among those of its clusters.
 
@@ -44,7 +44,8 @@ def search(
       live: bool[documents]; empty where all are.
       allowed: bool[1 or batch, documents]; [1, 0] allows all.
       tanh: scores are tanh(q·d) + bonus instead of q·d + bonus.
-      overfetch: with int8 codes, about how many times k candidates are scored again from the float32 rows.
+      overfetch: with int8 codes, about how many times k candidates are scored again from the float32 rows; None: the
+        codes' own scores stand.
 
     Returns:
       Positions and scores, as `VectorSearch.search`.
@@ -94,10 +95,11 @@ def _search(tiles, queries, clusters, bonus, k, live, allowed, lengths, tanh, ov
     codes = tiles.codes
     rounded, scales = loops.rounded(queries, codes.dimension_scales)
     loops.score_codes(codes.codes, codes.row_scales, rounded, scales, tiles.offsets, groups, pairs, places, scores)
+    chosen = (scores, starts, clusters, bonus, tiles.offsets, tiles.documents, live, allowed)
+    if overfetch is None:
+        return loops.select(*chosen, k, most, tanh, False)
     most = candidates(most, overfetch)
-    entries, _ = loops.select(
-        scores, starts, clusters, bonus, tiles.offsets, tiles.documents, live, allowed, most, most, tanh, True
-    )
+    entries, _ = loops.select(*chosen, most, most, tanh, True)
     return loops.rescore(tiles.rows, queries, tiles.offsets, clusters, bonus, tiles.documents, entries, k, unique, tanh)
 
 
@@ -118,6 +120,8 @@ def _search_one(tiles, queries, clusters, bonus, k, live, allowed, tanh, overfet
         rounded, scales = loops.rounded(queries, codes.dimension_scales)
         score = loops.score_codes_together if together else loops.score_codes_alone
         score(codes.codes, codes.row_scales, rounded, scales, *asked)
+        if overfetch is None:
+            return loops.select_alone(scores, *chosen, most, tanh)
         return loops.select_codes_alone(scores, tiles.rows, queries, *chosen, candidates(most, overfetch), unique, tanh)
     finally:
         if together:

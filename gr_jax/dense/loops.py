@@ -13,6 +13,7 @@ from gr_jax.dense.compiled import (
     FLOAT32,
     FLOAT32_2,
     INT8_2,
+    INT16_2,
     INT32,
     INT32_2,
     INT64,
@@ -70,7 +71,7 @@ def product(rows, r, queries, b):
 
 @numba.njit(nogil=True)
 def code_product(codes, r, queries, b):
-    """In 16 bits, then 32: what processors multiply and add at once."""
+    """Of 16 bits with 8, in 32: what processors multiply and add at once."""
     found = np.int32(0)
     for i in range(codes.shape[1]):
         found = np.int32(found + np.int32(np.int16(queries[b, i]) * np.int16(codes[r, i])))
@@ -79,16 +80,17 @@ def code_product(codes, r, queries, b):
 
 @loop(FLOAT32_2, FLOAT32)
 def rounded(queries, dimension_scales):
-    """Queries as int8, and their scales."""
-    codes = np.empty(queries.shape, np.int8)
+    """Queries as int16, and their scales: as fine as the sum of their products with int8 codes fits into 32 bits."""
+    codes = np.empty(queries.shape, np.int16)
     scales = np.empty(len(queries), np.float32)
+    levels = np.float32(min(32767, (2**31 - 1) // (127 * max(1, queries.shape[1]))))
     for b in range(len(queries)):
         most = np.float32(1e-30)
         for i in range(len(dimension_scales)):
             most = max(most, abs(queries[b, i] * dimension_scales[i]))
-        scales[b] = most / np.float32(127)
+        scales[b] = most / levels
         for i in range(len(dimension_scales)):
-            codes[b, i] = np.int8(np.rint(queries[b, i] * dimension_scales[i] / scales[b]))
+            codes[b, i] = np.int16(np.rint(queries[b, i] * dimension_scales[i] / scales[b]))
     return codes, scales
 
 
@@ -118,7 +120,7 @@ def score(rows, queries, offsets, groups, pairs, places, scores):
             score_rows(rows, offsets[c], offsets[c + 1], queries, pairs[of], places[of], scores)
 
 
-@loop(INT8_2, FLOAT32, INT8_2, FLOAT32, INT64, INT64, INT64, INT64, _SCORES, parallel=True)
+@loop(INT8_2, FLOAT32, INT16_2, FLOAT32, INT64, INT64, INT64, INT64, _SCORES, parallel=True)
 def score_codes(codes, row_scales, queries, scales, offsets, groups, pairs, places, scores):
     for c in prange(len(offsets) - 1):
         of = slice(groups[c], groups[c + 1])
@@ -324,7 +326,7 @@ def score_together(rows, queries, offsets, clusters, scores):
             score_cluster(rows, queries, offsets[c], offsets[c + 1], scores[starts[j] : starts[j + 1]])
 
 
-@loop(INT8_2, FLOAT32, INT8_2, FLOAT32, INT64, INT32_2, _SCORES)
+@loop(INT8_2, FLOAT32, INT16_2, FLOAT32, INT64, INT32_2, _SCORES)
 def score_codes_alone(codes, row_scales, queries, scales, offsets, clusters, scores):
     starts = starts_of(offsets, clusters[0])
     for j in range(clusters.shape[1]):
@@ -334,7 +336,7 @@ def score_codes_alone(codes, row_scales, queries, scales, offsets, clusters, sco
             score_codes_of_cluster(codes, row_scales, queries, scales[0], offsets[c], offsets[c + 1], some)
 
 
-@loop(INT8_2, FLOAT32, INT8_2, FLOAT32, INT64, INT32_2, _SCORES, parallel=True)
+@loop(INT8_2, FLOAT32, INT16_2, FLOAT32, INT64, INT32_2, _SCORES, parallel=True)
 def score_codes_together(codes, row_scales, queries, scales, offsets, clusters, scores):
     starts = starts_of(offsets, clusters[0])
     for j in prange(clusters.shape[1]):

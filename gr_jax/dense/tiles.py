@@ -200,9 +200,10 @@ def scale_of(largest: np.ndarray) -> np.ndarray:
     return np.where(largest > 0, largest / 127, 1).astype(np.float32)
 
 
-def candidates(k: int, overfetch: float) -> int:
-    """How many of the best by int8 codes are scored again so that the k best are nearly surely among them."""
-    return math.ceil(overfetch * k) + 16
+def candidates(k: int, overfetch: float | None) -> int:
+    """How many of the best by int8 codes are scored again so that the k best are nearly surely among them; k where the
+    codes' own scores stand (None)."""
+    return k if overfetch is None else math.ceil(overfetch * k) + 16
 
 
 def write(tiles: Tiles, folder: pathlib.Path) -> None:

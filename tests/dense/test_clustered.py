@@ -119,6 +119,40 @@ def test_int8_codes_with_exact_scores(backend, codes, plan):
     assert (found[0][~filled] == -1).all()
 
 
+@pytest.mark.parametrize("width", [32, 600])  # of a query's numbers fewer bits fit beside many others
+@pytest.mark.parametrize("codes", ["row", "dimension"])
+@pytest.mark.parametrize("plan", ["tiles", "full"])
+@pytest.mark.parametrize("backend", ["numba", "xla"])
+def test_the_scores_of_the_codes_stand_where_nothing_is_scored_again(backend, plan, codes, width, tmp_path):
+    if backend == "numba":
+        pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    _, clusters, _, picked = _setting(several=2)
+    vectors = (rng.standard_normal((DOCUMENTS, width)) * rng.random(width) * 3).astype(np.float32)
+    queries = rng.standard_normal((6, width)).astype(np.float32)
+    queries[0] = 127  # every product as large as it gets
+    vectors[0] = 127
+    bonus = rng.random(picked.shape).astype(np.float32)
+    made = ClusteredSearch(vectors, clusters, codes=codes, overfetch=None, backend=backend)
+    made.save(tmp_path / "search")
+    search = ClusteredSearch.load(tmp_path / "search", backend=backend)
+    kept = tiles_lib.encode(vectors, codes, block=16)
+    decoded = (kept.codes * kept.row_scales[:, None] * kept.dimension_scales).astype(np.float32)
+    expected = _expected(decoded, clusters, queries, picked, 50, bonus=bonus)
+    together = search.search_clusters(queries, picked, 50, cluster_scores=bonus, plan=plan)
+    alone = [
+        search.search_clusters(queries[b : b + 1], picked[b : b + 1], 50, cluster_scores=bonus[b : b + 1])
+        for b in range(6)
+    ]
+    for found in (together, tuple(np.concatenate(part) for part in zip(*alone, strict=True))):
+        filled = expected[0] >= 0
+        lengths = np.linalg.norm(queries, axis=1) * np.linalg.norm(decoded, axis=1).max()
+        np.testing.assert_array_equal(found[0] >= 0, filled)
+        difference = np.abs(np.where(filled, found[1], 0) - np.where(filled, expected[1], 0))
+        assert (difference <= 1e-4 * lengths[:, None]).all()
+        assert (found[0] == expected[0]).mean() > 0.97  # near ties may change places
+
+
 @pytest.mark.parametrize("scale", ["row", "dimension"])
 def test_codes_round_to_the_nearest_step(scale):
     rows = np.random.default_rng(0).standard_normal((100, 7)).astype(np.float32)
