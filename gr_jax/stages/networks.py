@@ -210,7 +210,8 @@ DEFAULT_MULTIPLIERS = {
     "pretrained encoder": {"encoder": 0.05},
     "outputs from centroids": {"decoder/logits_dense": 0.1, "decoder_token_embedder": 0.01, "decoder": 0.01},
     "random outputs": {"decoder/logits_dense": 50.0},
-    "decoder head": {"pawa": 0.01},  # as slow as the decoder that it stands on
+    # A row is shared by all clusters that have its token: what moves it for one moves it for the others.
+    "decoder head": {"decoder/logits_dense": 0.01, "decoder_token_embedder": 1e-3, "decoder": 1e-3, "pawa": 1e-4},
 }
 
 
