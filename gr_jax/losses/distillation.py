@@ -22,8 +22,8 @@ def margin_mse(
     Returns:
       The mean over a row's negatives.
     """
-    teacher_scores = jnp.where(valid, teacher_scores, 0.0).astype(jnp.float32)
-    scores = scores.astype(jnp.float32)
+    teacher_scores = _float(jnp.where(valid, teacher_scores, 0.0))
+    scores = _float(scores)
     margins, targets = (x[:, :1] - x[:, 1:] for x in (scores, teacher_scores))  # [B, k − 1]
     counted = valid[:, 1:] & valid[:, :1]
     error = jnp.where(counted, jnp.square(margins - targets), 0.0)
@@ -45,8 +45,13 @@ def teacher_kl(
       valid: which columns count; with fewer than two the loss of a row is 0.
       teacher_temperature: divides the teacher's scores.
     """
-    teacher_scores = jnp.where(valid, teacher_scores / teacher_temperature, _MASKED).astype(jnp.float32)
+    teacher_scores = _float(jnp.where(valid, teacher_scores / teacher_temperature, _MASKED))
     target = jax.nn.log_softmax(teacher_scores, axis=1)
-    student = jax.nn.log_softmax(jnp.where(valid, scores.astype(jnp.float32), _MASKED), axis=1)
+    student = jax.nn.log_softmax(jnp.where(valid, _float(scores), _MASKED), axis=1)
     terms = jnp.where(valid, jnp.exp(target) * (target - student), 0.0)
     return jnp.sum(terms, axis=1)
+
+
+def _float(x: Float[Array, "B k"]) -> Float[Array, "B k"]:
+    """In 32 bits, or more where there are more."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
