@@ -12,7 +12,8 @@ from gr_jax.stages.docids import Identifiers, docids
 from gr_jax.stages.graph import Stage
 from gr_jax.stages.networks import Network
 from gr_jax.stages.settings import setting
-from gr_jax.systems.docid_writer import DocidWriter
+from gr_jax.stages.write_docids import Training
+from gr_jax.systems.docid_writer import TRAINING, DocidWriter
 
 
 @gin.register(module="gr_jax")
@@ -38,6 +39,10 @@ class NCI(DocidWriter):
     name: str = "NCI"
     network: Network = setting(Network(pawa_layers=1, cluster_temperature=0.1))
     identifiers: Identifiers = setting(Identifiers(branching=30, leaf_capacity=30, tokens="position"))
+    # Fewer steps than `DSIClusters` has: where every prefix changes the table, a step takes long.
+    training: Training | None = setting(
+        dataclasses.replace(TRAINING, steps=120, warmup_steps=12, evaluate_every=40, checkpoint_every=40)
+    )
 
     def check(self) -> None:
         super().check()
