@@ -144,6 +144,11 @@ def retrieve_all(
     return stack_rankings(rankings)
 
 
+def nested(retriever: Any) -> bool:
+    """Whether a retriever says that its shorter answers are the beginnings of its longer ones."""
+    return bool(getattr(retriever, "nested", False))
+
+
 def check_question(queries: Sequence[str], k: int, num_documents: int) -> int:
     """How many documents an answer can hold: `k`, or all that there are. To look for more would compile programs for
     every `k`.

@@ -247,6 +247,12 @@ class GenerativeRetriever:
             yield its, found, looked_up
 
     @property
+    def nested(self) -> bool:
+        """Whether shorter answers are the beginnings of longer ones. Where documents take beams they need not be: more
+        hypotheses are kept for more documents."""
+        return not self.documents_of.beam_each
+
+    @property
     def updatable(self) -> bool:
         """Whether documents can come and go without training."""
         named = self.name_documents is not None or self._names_by_titles

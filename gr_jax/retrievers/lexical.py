@@ -61,6 +61,8 @@ class BM25:
       InputError: a setting is out of its range, or the packages bm25s and PyStemmer are missing.
     """
 
+    nested = True  # a shorter answer is the beginning of a longer one
+
     def __init__(
         self,
         corpus: Corpus,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from gr_jax import corpus as corpus_lib
 from gr_jax import evaluation, retrievers, storage
 from gr_jax.docids import Docids
 from gr_jax.retrievers import index as indexes
+from gr_jax.retrievers.base import nested
 from gr_jax.retrievers.generative import GenerativeRetriever
+from gr_jax.retrievers.hybrid import HybridRetriever, fuse
 from gr_jax.stages import hybrid as combination
 from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.docids import load_docids
@@ -138,8 +140,8 @@ def judge(
     values: dict[str, dict[str, evaluation.Evaluation]] = {}
     for split in judged_splits(dataset):
         queries, qrels = dataset.split_queries(split), dataset.split(split)
-        for system, retriever in systems.items():
-            run = retrievers.retrieve_run(retriever, queries, dataset.corpus, k=DEPTH, progress=True)
+        for system, ranking in _answers(systems, queries):
+            run = retrievers.ranking_to_run(ranking, queries.ids, dataset.corpus)
             tag = "_".join(system.split())  # one word, as TREC wants it
             run.save(place.folder / "runs" / f"{tag}.{split}.trec", tag=tag)
             measured = evaluation.evaluate(run, qrels, MEASURES)
@@ -150,6 +152,25 @@ def judge(
         {split: {system: dict(measured) for system, measured in rows.items()} for split, rows in values.items()},
     )
     return values
+
+
+def _answers(
+    systems: Mapping[str, retrievers.Retriever], queries: corpus_lib.Queries
+) -> Iterator[tuple[str, retrievers.Ranking]]:
+    """What each system answers. A combination takes what its parts have answered already, where that says all that it
+    would ask them for: a generative part is slow."""
+    combinations = [one for one in systems.values() if isinstance(one, HybridRetriever)]
+    deepest = max([DEPTH, *(one.depth for one in combinations)])
+    answered: dict[str, retrievers.Ranking] = {}
+    for system, retriever in systems.items():
+        if isinstance(retriever, HybridRetriever) and retriever.parts.keys() <= answered.keys():
+            parts = [answered[part] for part in retriever.parts]
+            yield system, fuse(parts, retriever.weights, DEPTH, normalize=retriever.normalize)[0]
+        elif nested(retriever):
+            answered[system] = retrievers.retrieve_all(retriever, queries, deepest, progress=True)
+            yield system, retrievers.Ranking(answered[system].doc_index[:, :DEPTH], answered[system].score[:, :DEPTH])
+        else:
+            yield system, retrievers.retrieve_all(retriever, queries, DEPTH, progress=True)
 
 
 def finish(place: Place, report: evaluation.Report, dataset: corpus_lib.Dataset) -> None:

@@ -4,12 +4,14 @@ import re
 import shutil
 
 import numpy as np
+import pytest
 
 import gr_jax
 from gr_jax import storage
-from gr_jax.corpus import Corpus, Document, read_beir
+from gr_jax.corpus import Corpus, Document, Queries, read_beir
 from gr_jax.retrievers.base import Ranking
-from gr_jax.retrievers.hybrid import WeightChoice, choose_weight
+from gr_jax.retrievers.hybrid import HybridRetriever, WeightChoice, choose_weight
+from gr_jax.retrievers.lexical import BM25
 from gr_jax.stages import hybrid, results
 from gr_jax.stages.graph import Place
 
@@ -70,6 +72,40 @@ def test_the_report_says_it_with_a_command_that_works(memorised, tmp_path):
     assert words and words in report and hybrid.how_combined(folder) in report
     searcher = gr_jax.load(re.search(r"--index=(\S+)", words).group(1))
     assert list(searcher.retriever.parts) == ["BM25", "DSI"] and searcher.search("where is the red cat", 3)
+
+
+class Counting:
+    """BM25 that counts the questions that it is asked, and may not say that it is nested."""
+
+    def __init__(self, bm25: BM25, nested: bool):
+        self.bm25, self.nested, self.num_documents, self.asked = bm25, nested, bm25.num_documents, 0
+
+    def retrieve(self, queries, k, **settings):
+        self.asked += len(queries)
+        return self.bm25.retrieve(queries, k, **settings)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_combination_asks_nobody_again_who_has_said_it_all(nested):
+    """300 documents of a few words: answers are longer than what is reported of them."""
+    rng = np.random.default_rng(0)
+    words = np.array("red green blue tall small wide".split())
+    documents = (Document(f"d{n}", "", " ".join(rng.choice(words, 5))) for n in range(300))
+    everything = Corpus.from_documents(documents)
+    queries = Queries(("q0", "q1"), ("red small", "blue wide tall"))
+    first, second = (Counting(BM25(everything, k1=k1), nested) for k1 in (0.9, 3.0))
+    both = HybridRetriever({"BM25": first, "GDR": second}, (0.4, 0.6))
+    expected = both.retrieve(queries.texts, results.DEPTH)
+    alone = first.retrieve(queries.texts, results.DEPTH)
+    first.asked = second.asked = 0
+    found = dict(results._answers({"BM25": first, "GDR": second, "BM25 + GDR": both}, queries))
+    assert (first.asked, second.asked) == ((2, 2) if nested else (4, 4))
+    for own, wanted in ((found["BM25 + GDR"], expected), (found["BM25"], alone)):
+        np.testing.assert_array_equal(own.doc_index, wanted.doc_index)
+        np.testing.assert_array_equal(own.score, wanted.score)
+    # A combination whose part is called otherwise asks for itself.
+    dict(results._answers({"BM25": first, "other": second, "BM25 + GDR": both}, queries))
+    assert first.asked == (6 if nested else 8)
 
 
 def test_the_report_of_a_run_says_how_it_is_combined(memorised):

@@ -99,6 +99,15 @@ def test_why_a_document_was_found_stands_in_it(made, beir):
     assert "pseudo_query" in views if name == "MINDER" else views == {""}
 
 
+def test_a_shorter_answer_is_the_beginning_of_a_longer_one(made):
+    _, _, searcher = made
+    assert searcher.retriever.nested
+    asked = ["who saw a red cat", "where is the goat"]
+    few, many = (searcher.retrieve(asked, k) for k in (3, 20))
+    np.testing.assert_array_equal(few.doc_index, many.doc_index[:, :3])
+    np.testing.assert_array_equal(few.score, many.score[:, :3])
+
+
 def test_a_filter_leaves_others_out(made):
     _, _, searcher = made
     allowed = np.arange(24) % 3 == 0
