@@ -405,6 +405,19 @@ class CopyNetworkModel:
             decoder_segment_ids [B, T]; optionally `encoded` [B, S, e], what the frozen encoder gives.
           dropout_rng: None switches dropout off.
         """
+        log_prob, possible, copied = self.token_log_probs(params, batch, dropout_rng)
+        weights = batch["decoder_loss_weights"] * possible
+        loss, weight = -jnp.sum(jnp.where(weights > 0, log_prob, 0.0) * weights), jnp.sum(weights)
+        return loss, {"loss": (loss, weight), "copied": (jnp.sum(copied * weights), weight), "weight_sum": weight}
+
+    def token_log_probs(
+        self, params: Any, batch: Mapping[str, Array], dropout_rng: Array | None = None
+    ) -> tuple[Float[Array, "B T"], Bool[Array, "B T"], Bool[Array, "B T"]]:
+        """log p of each target token, whether it can be written at all, and whether it can be copied.
+
+        Args:
+          params, batch, dropout_rng: as of `loss_fn`; loss weights are not read.
+        """
         encoded = batch.get("encoded")
         result: Any = self.module.apply(
             {"params": params},
@@ -425,9 +438,7 @@ class CopyNetworkModel:
         log_prob = jnp.logaddexp(
             jnp.where(word >= 0, of_word, MASKED), jax.nn.logsumexp(jnp.where(same, copy, MASKED), axis=-1)
         ) - jnp.logaddexp(jax.nn.logsumexp(logits, axis=-1), jax.nn.logsumexp(copy, axis=-1))
-        weights = batch["decoder_loss_weights"] * ((word >= 0) | copied)
-        loss, weight = -jnp.sum(jnp.where(weights > 0, log_prob, 0.0) * weights), jnp.sum(weights)
-        return loss, {"loss": (loss, weight), "copied": (jnp.sum(copied * weights), weight), "weight_sum": weight}
+        return log_prob, (word >= 0) | copied, copied
 
     @staticmethod
     def summarize(metrics: Mapping[str, Any]) -> dict[str, float]:

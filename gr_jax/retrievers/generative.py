@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -174,18 +174,34 @@ class GenerativeRetriever:
         named = getattr(self.documents_of, "docids", None)
         most = depth if named is None else min(k, len(named))
         beams = max(self.beams, most) if self.documents_of.beam_each else self.beams
-        for its, found, looked_up in self._decode(queries, mask, beams):
+        for row, written in self.written(queries, mask, beams):
+            own_mask = None if mask is None else mask[row]
+            best = self.documents_of.rank(written, depth, explain=explain, allowed=own_mask)
+            doc_index[row, : len(best)] = [one.document for one in best]
+            score[row, : len(best)] = [one.score for one in best]
+            if explain:
+                evidence[row] = tuple(one.evidence for one in best)
+        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+
+    def written(
+        self,
+        queries: Sequence[str],
+        mask: Bool[np.ndarray, "batch documents"] | None = None,
+        beams: int | None = None,
+    ) -> Iterator[tuple[int, Written]]:
+        """What was written to each query, before documents are made of it: its place among the queries, and its beams,
+        [views, …]. In batches of like lengths, so in no order.
+
+        Args:
+          queries: texts.
+          mask: which documents may be found; None allows all.
+          beams: hypotheses kept; None: as many as the retriever has.
+        """
+        for its, found, looked_up in self._decode(queries, mask, self.beams if beams is None else beams):
             own = found._replace(states=None, history=None)
             for at, row in enumerate(its.tolist()):
                 rows = slice(at * len(self.views), (at + 1) * len(self.views))
-                written: Written = jax.tree.map(lambda leaf, rows=rows: leaf[rows], Written(own, looked_up))
-                own_mask = None if mask is None else mask[row]
-                best = self.documents_of.rank(written, depth, explain=explain, allowed=own_mask)
-                doc_index[row, : len(best)] = [one.document for one in best]
-                score[row, : len(best)] = [one.score for one in best]
-                if explain:
-                    evidence[row] = tuple(one.evidence for one in best)
-        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+                yield row, jax.tree.map(lambda leaf, rows=rows: leaf[rows], Written(own, looked_up))
 
     def kept_prefixes(self, queries: Sequence[str]) -> list[list[set[tuple[int, ...]]]]:
         """What the search kept on its way, and so where it lost the rest.

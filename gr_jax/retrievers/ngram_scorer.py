@@ -234,18 +234,23 @@ class NgramScorer:
 
     def explain(self, found: Weighted, document: int) -> list[Counted]:
         """What counted in a document, the weightiest first."""
-        from gr_jax.retrievers import ngram_loops
-
         ngrams = found.ngrams
-        parts = ngram_loops.explain(*self._arguments(found), *self._texts, self.num_views, self._longest, int(document))
         counted = []
-        for number, score, place in zip(*(part.tolist() for part in parts), strict=True):
+        for number, score, place in self.parts(found, document):
             if number < 0:
                 counted.append(Counted((-1 - number,), None, score, place))
             else:
                 tokens = ngrams.tokens[number, : ngrams.lengths[number]].tolist()
                 counted.append(Counted(tuple(tokens), int(ngrams.roots[number]) % self.num_views, score, place))
-        return sorted(counted, key=lambda one: (-one.score, one.place))
+        return counted
+
+    def parts(self, found: Weighted, document: int) -> list[tuple[int, float, int]]:
+        """What counted in a document, the weightiest first: the n-gram's number among those that were found, or
+        −1 − a token that counts alone; what it added; and the place of its first token."""
+        from gr_jax.retrievers import ngram_loops
+
+        parts = ngram_loops.explain(*self._arguments(found), *self._texts, self.num_views, self._longest, int(document))
+        return sorted(zip(*(part.tolist() for part in parts), strict=True), key=lambda one: (-one[1], one[2]))
 
     @property
     def _texts(self) -> tuple[np.ndarray, ...]:

@@ -1,0 +1,87 @@
+"""Rows of n-grams for lists of candidates, as the network reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int, Int32
+
+from gr_jax.systems.ngram.candidates import Candidates
+
+Lists = Int[np.ndarray, "questions documents"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ListRows:
+    """Makes rows of questions' views and the n-grams of their candidates.
+
+    Attributes:
+      candidates: of all questions.
+      sources: what the network reads, a row for each view of each question.
+      views: of a question.
+      targets: tokens of a row.
+      ngrams: of a row at most.
+      encoded: states of the sources' tokens; None leaves them to the network.
+    """
+
+    candidates: Candidates
+    sources: Int32[np.ndarray, "rows source"]
+    views: int
+    targets: int
+    ngrams: int
+    encoded: Float[np.ndarray, "rows source e"] | None = None
+
+    def batch(self, questions: Sequence[int], lists: Lists) -> dict[str, np.ndarray]:
+        """The n-grams of some lists. Where a row has no room for all, those that count for the most of their documents
+        stay.
+
+        Args:
+          questions: their numbers.
+          lists: of each, places among its candidates; −1 is no document.
+
+        Returns:
+          What `passage_scores.scores_of_batch` reads.
+        """
+        views, (count, length) = self.views, lists.shape
+        shape, rows = (count * views, self.targets), (np.asarray(questions)[:, None] * views + np.arange(views)).ravel()
+        batch = {
+            "encoder_input_tokens": self.sources[rows],
+            **{f"decoder_{name}": np.zeros(shape, np.int32) for name in ("input_tokens", "target_tokens")},
+            "decoder_segment_ids": np.zeros(shape, np.int32),
+            "log_chance": np.zeros((count * views, self.ngrams), np.float32),
+            "single": np.zeros((count * views, self.ngrams), bool),
+            "coefficients": np.zeros((count, length, views * self.ngrams), np.float32),
+        }
+        if self.encoded is not None:
+            batch["encoded"] = self.encoded[rows]
+        for place, question in enumerate(questions):
+            self._fill(batch, place, int(question), lists[place].tolist())
+        return batch
+
+    def _fill(self, batch: dict[str, np.ndarray], place: int, question: int, documents: Sequence[int]) -> None:
+        of = {at: self.candidates.parts_of(question, one) for at, one in enumerate(documents) if one >= 0}
+        total: dict[int, float] = {}
+        for ngrams, coefficients in of.values():
+            for ngram, coefficient in zip(ngrams.tolist(), coefficients.tolist(), strict=True):
+                total[ngram] = total.get(ngram, 0.0) + coefficient
+        at, filled = [0] * self.views, [0] * self.views
+        column: dict[int, int] = {}
+        for ngram in sorted(total, key=lambda one: (-total[one], one)):
+            view, size = int(self.candidates.views[ngram]), int(self.candidates.lengths[ngram])
+            if at[view] + size > self.targets or filled[view] == self.ngrams:
+                continue
+            row, part = place * self.views + view, slice(at[view], at[view] + size)
+            tokens = self.candidates.tokens[ngram, :size]
+            batch["decoder_target_tokens"][row, part] = tokens
+            batch["decoder_input_tokens"][row, part] = [0, *tokens[:-1]]
+            batch["decoder_segment_ids"][row, part] = filled[view] + 1
+            batch["log_chance"][row, filled[view]] = self.candidates.log_chance[ngram]
+            batch["single"][row, filled[view]] = self.candidates.single[ngram]
+            column[ngram] = view * self.ngrams + filled[view]
+            at[view], filled[view] = at[view] + size, filled[view] + 1
+        for document, (ngrams, coefficients) in of.items():
+            for ngram, coefficient in zip(ngrams.tolist(), coefficients.tolist(), strict=True):
+                if ngram in column:
+                    batch["coefficients"][place, document, column[ngram]] = coefficient
