@@ -102,6 +102,20 @@ class HybridRetriever:
             )
         return Ranking(fused.doc_index, fused.score, tuple(evidence))
 
+    def score(self, queries: Sequence[str], candidates: Int[np.ndarray, "batch c"]) -> Float[np.ndarray, "batch c"]:
+        """The weighted sum for given documents: where a part's `depth` best have one not, it gets the lowest of that
+        part's normalised scores, as in `retrieve`. −inf where there is none (−1)."""
+        check_question(queries, 1, self.num_documents)
+        rankings = [part.retrieve(queries, self.depth) for part in self.parts.values()]
+        scores = np.zeros(np.shape(candidates))
+        for row, wanted in enumerate(np.asarray(candidates).tolist()):
+            for part, weight in zip(rankings, self.weights, strict=True):
+                found = part.doc_index[row] >= 0
+                values, floor = normalized(part.score[row, found], self.normalize)
+                own = dict(zip(part.doc_index[row, found].tolist(), values.tolist(), strict=True))
+                scores[row] += weight * np.array([own.get(document, floor) for document in wanted])
+        return np.where(np.asarray(candidates) >= 0, scores, -np.inf).astype(np.float32)
+
     @property
     def updatable(self) -> bool:
         """Whether every part can take and leave documents."""

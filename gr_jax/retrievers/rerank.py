@@ -99,6 +99,11 @@ class RerankRetriever:
         evidence = _evidence(proposed, order, score, k) if explain else None
         return Ranking(doc_index[:, :k], score[:, :k], evidence)
 
+    def score(self, queries: Sequence[str], candidates: Int[np.ndarray, "batch c"]) -> Float[np.ndarray, "batch c"]:
+        """The scorer's opinion of given documents, whatever the first stage makes of them; −inf where there is none
+        (−1)."""
+        return self._scores(queries, np.asarray(candidates))
+
     def _scores(self, queries: Sequence[str], head: np.ndarray) -> Float[np.ndarray, "batch depth"]:
         """The scorer's opinion of all proposed pairs, asked for at once; −inf where there is no document."""
         rows, columns = np.nonzero(head >= 0)
