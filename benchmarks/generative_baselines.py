@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, slow_ngram_scorer
+from benchmarks import docid_comparisons, harness, slow_ngram_scorer
 from benchmarks.dense_quality import STANDARD
 from benchmarks.recipe_runs import MEASURES, RecipeRun
 from gr_jax.corpus import Corpus, read_beir
@@ -337,7 +337,7 @@ def rows() -> list[harness.Row]:
                     note="paired t-test over the queries of one training",
                 )
             )
-    table += japanese_rows()
+    table += docid_comparisons.rows() + japanese_rows()
     for name, run in (
         ("BM25", copier(SPEED_DATA)),
         ("SEAL", trained(SPEED_DATA, "SEAL")),

@@ -201,7 +201,7 @@ def train(
 
 def _mesh(settings: TrainSettings, input_shapes: Mapping[str, tuple[int, ...]]) -> Mesh:
     """The devices to train on; refuses batches that cannot be split over them and into microbatches."""
-    rows, microbatches = next(iter(input_shapes.values()))[0], settings.microbatches
+    rows, microbatches = math.gcd(*(shape[0] for shape in input_shapes.values())), settings.microbatches
     mesh = settings.mesh
     mesh = mesh if mesh is not None else make_mesh(math.gcd(rows // microbatches or 1, jax.device_count()))
     if rows % (microbatches * mesh.shape["data"]):

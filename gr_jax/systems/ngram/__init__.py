@@ -44,6 +44,19 @@ class NgramSystem(System):
     asking: Asking = setting(Asking())
     lexical: Lexical = setting(Lexical())
 
+    def model_of(self, corpus: Stage, words: Stage, text: Stage) -> Stage:
+        """The stage of the writer, named "model".
+
+        Args:
+          corpus, words, text: documents, vocabulary, the text and its index.
+        """
+        if self.trained:
+            # Dev is asked as training reads questions, not as the index is told later.
+            dev = dataclasses.replace(self.asking, max_query_length=self.writing.query_tokens)
+            return writer.model(corpus, words, text, settings=self.writing, asking=dev)
+        untrained = writer.untrained(corpus, words, text, settings=self.writing, asking=self.asking)
+        return untrained.named(writer.model.name)
+
     def stages_of(
         self, corpus: Stage, words: Stage, terms: Stage, made: Stage | None, about: str, *seeds: int
     ) -> Stage:
@@ -56,13 +69,7 @@ class NgramSystem(System):
           seeds: that they were made with.
         """
         text = indexing.ngrams(corpus, words, made, views=self.asking.text_views)
-        if self.trained:
-            # Dev is asked as training reads questions, not as the index is told later.
-            dev = dataclasses.replace(self.asking, max_query_length=self.writing.query_tokens)
-            model = writer.model(corpus, words, text, settings=self.writing, asking=dev)
-        else:
-            untrained = writer.untrained(corpus, words, text, settings=self.writing, asking=self.asking)
-            model = untrained.named(writer.model.name)
+        model = self.model_of(corpus, words, text)
         index = indexing.index(corpus, words, text, model, asking=self.asking)
         both = hybrid(corpus, terms, index, name=self.name)
         about_all = {

@@ -33,7 +33,7 @@ class ListRows:
     ngrams: int
     encoded: Float[np.ndarray, "rows source e"] | None = None
 
-    def batch(self, questions: Sequence[int], lists: Lists) -> dict[str, np.ndarray]:
+    def batch(self, questions: Sequence[int] | Int[np.ndarray, " questions"], lists: Lists) -> dict[str, np.ndarray]:
         """The n-grams of some lists. Where a row has no room for all, those that count for the most of their documents
         stay.
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 
 from gr_jax.corpus import Dataset
 from gr_jax.docids import span_samplers
@@ -129,7 +129,6 @@ def source_targets(
     Raises:
       InputError: no question of the split leads to a document.
     """
-    rewrite = get_transform(dataset.transform)
     corpus = dataset.corpus
     pairs: dict[str, list[int]] = {}
     for query_id, grades in dataset.split(split).items():
@@ -138,11 +137,10 @@ def source_targets(
             pairs[query_id] = relevant
     if not pairs:
         raise InputError(f"no query of the split {split!r} leads to a document", "Give queries and qrels.")
+    rewrite = get_transform(dataset.transform)
     questions = [rewrite(question) for question in dataset.query_texts(list(pairs))]
     read = vocabulary.encode_batch(questions)
-    asked = [view.ask(question) for question in questions for _, _, view in views]
-    sources, lengths = encode_texts(vocabulary, asked, query_tokens)
-    sources[np.arange(query_tokens) >= lengths[:, None]] = 0
+    sources = _asked(questions, vocabulary, views, query_tokens)
     targets: list[list[list[int]]] = []
     for number, (tokens, relevant) in enumerate(zip(read, pairs.values(), strict=True)):
         for place, (what, segment, _) in enumerate(views):
@@ -157,6 +155,24 @@ def source_targets(
                     found += documents.spans(document, segment, tokens, sampling, rng)
             targets.append(found)
     return SourceTargets(sources, [targets])
+
+
+def asked_questions(
+    dataset: Dataset, split: str, vocabulary: Vocabulary, views: Sequence[tuple[str, str, View]], query_tokens: int
+) -> Int32[np.ndarray, "rows query_tokens"]:
+    """Tokens of all questions of a split, in its order, each in every view; 0 is padding. See `source_targets`."""
+    rewrite = get_transform(dataset.transform)
+    questions = [rewrite(question) for question in dataset.split_queries(split).texts]
+    return _asked(questions, vocabulary, views, query_tokens)
+
+
+def _asked(
+    questions: Sequence[str], vocabulary: Vocabulary, views: Sequence[tuple[str, str, View]], query_tokens: int
+) -> Int32[np.ndarray, "rows query_tokens"]:
+    asked = [view.ask(question) for question in questions for _, _, view in views]
+    sources, lengths = encode_texts(vocabulary, asked, query_tokens)
+    sources[np.arange(query_tokens) >= lengths[:, None]] = 0
+    return sources
 
 
 def copy_rates(data: SourceTargets, vocab_size: int, smoothing: float = 2.0) -> np.ndarray:

@@ -1,0 +1,107 @@
+"""Systems whose writer of n-grams learns from how what it finds should be ranked: LTRGR (Li et al. 2023, arXiv
+2306.15222) and DGR (Li et al. 2024, arXiv 2402.10769)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import gin
+
+from gr_jax.errors import InputError
+from gr_jax.stages.graph import Stage
+from gr_jax.stages.settings import setting
+from gr_jax.systems.ngram import MINDER, distilling, writer
+from gr_jax.systems.ngram import index as indexing
+from gr_jax.systems.ngram.distilling import Distilling, Teacher
+
+
+@dataclasses.dataclass(frozen=True)
+class RankedWriter(MINDER):
+    """What LTRGR and DGR have in common: MINDER, which then finds documents for the questions of train, and learns to
+    rank them.
+
+    Attributes:
+      distilling: how it learns; None leaves it as it is.
+      rounds: so often it finds documents anew and learns from them.
+    """
+
+    distilling: Distilling | None = setting(Distilling())
+    rounds: int = setting(1, at_least=1)
+
+    @property
+    def teachers(self) -> str | None:
+        """The index that orders what is found; None: the labels alone say what is right."""
+        return None
+
+    def model_of(self, corpus: Stage, words: Stage, text: Stage) -> Stage:
+        student = super().model_of(corpus, words, text)
+        if self.distilling is None:
+            return student
+        dev = dataclasses.replace(self.asking, max_query_length=self.writing.query_tokens)
+        student = student.named("student")
+        for number in range(self.rounds):
+            last = number == self.rounds - 1
+            of_round = "" if self.rounds == 1 else f"_{number + 1}"
+            before = indexing.index(corpus, words, text, student, asking=self.asking).named(f"student_index{of_round}")
+            found = distilling.candidates(
+                corpus, before, depth=self.distilling.candidates, ngrams=self.distilling.ngrams
+            ).named(f"candidates{of_round}")
+            taught = None
+            if self.teachers is not None:
+                taught = distilling.taught(corpus, found, teacher=Teacher(self.teachers)).named(f"taught{of_round}")
+            student = distilling.model(
+                corpus, words, text, student, found, taught,
+                settings=self.distilling, writing=self.writing, asking=dev,
+            ).named(writer.model.name if last else f"student{of_round}")  # fmt: skip
+        return student
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class LTRGR(RankedWriter):
+    """LTRGR: MINDER learns to rank (§3.3): a document that answers is to be above one that does not by a margin, the
+    best above the best, and one at random above one at random. It goes on learning to write.
+
+    It deviates from the paper as `MINDER` does. Margins are as wide as the student's ranks 1 and 10 are apart, where
+    the released code has 300 and 400 of BART's scores (`Distilling.margins`), and the expectation over negatives stands
+    for one at random.
+    """
+
+    paper: ClassVar[str] = "Li et al. 2023, arXiv 2306.15222"
+
+    name: str = "LTRGR"
+    distilling: Distilling | None = setting(Distilling(loss="two_margins"))
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class DGR(RankedWriter):
+    """DGR: MINDER learns to rank as a teacher does (§3.2), by the distilled RankNet (§3.3), whose margins grow with the
+    distance of ranks. Answering takes no longer.
+
+    The paper's teacher is SimLM's cross-encoder; here it is any index on the same documents. It deviates from the paper
+    as `MINDER` does. Margins are as wide as the student's ranks 1 and 10 are apart, where the released code has 300 and
+    100 of BART's scores (`Distilling.margins`).
+
+    Attributes:
+      teacher: the folder of an index, such as `runs/dpr/hybrid/index`.
+    """
+
+    paper: ClassVar[str] = "Li et al. 2024, arXiv 2402.10769"
+
+    name: str = "DGR"
+    teacher: str | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.teacher is None and self.distilling is not None:
+            raise InputError(
+                "DGR learns from a teacher, and none is named",
+                "Set DGR.teacher to the folder of an index on the same documents: "
+                '--gin.DGR.teacher=\\"runs/dpr/index\\".',
+            )
+
+    @property
+    def teachers(self) -> str | None:
+        return self.teacher
