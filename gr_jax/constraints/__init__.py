@@ -9,6 +9,9 @@ from gr_jax.constraints.fm_index import FMState as FMState
 from gr_jax.constraints.folders import load_constraint as load_constraint
 from gr_jax.constraints.folders import save_constraint as save_constraint
 from gr_jax.constraints.mixed import Mixed as Mixed
+from gr_jax.constraints.sharded_fm_index import NgramIndex as NgramIndex
+from gr_jax.constraints.sharded_fm_index import ShardedFMIndex as ShardedFMIndex
+from gr_jax.constraints.sharded_fm_index import ShardedFMState as ShardedFMState
 from gr_jax.constraints.token_text_trie import TokenTextTrie as TokenTextTrie
 from gr_jax.constraints.trie import Trie as Trie
 from gr_jax.constraints.trie import TrieState as TrieState

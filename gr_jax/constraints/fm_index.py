@@ -9,11 +9,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from gr_jax.constraints import fm_index_arrays, fm_index_candidates, fm_index_files, fm_index_filter, fm_index_locate
+from gr_jax.constraints import (
+    fm_index_arrays,
+    fm_index_candidates,
+    fm_index_files,
+    fm_index_filter,
+    fm_index_locate,
+    ngram_walks,
+)
 from gr_jax.constraints.base import Candidates, Scores, check_filter
 from gr_jax.constraints.fm_index_fields import FMFields
 from gr_jax.constraints.fm_index_fields import FMState as FMState
@@ -38,8 +43,7 @@ class FMIndex(FMFields):
 
     Every n-gram is a complete identifier, so decoding is open-ended: what has been written when it stops is complete.
 
-    One index holds less than 2³¹ tokens. Larger corpora are split by document: counts of the parts add up, and what may
-    follow is what may follow in any of them.
+    One index holds less than 2³¹ tokens. `ShardedFMIndex` joins several, each of some of the documents.
 
     Attributes: those of `FMFields`, which has its ranks and counts.
     """
@@ -147,12 +151,7 @@ class FMIndex(FMFields):
         Raises:
           InputError: no such view.
         """
-        if view is None or isinstance(view, str | int):
-            view = self.view_number(0 if view is None else view)
-        elif not isinstance(view, jax.core.Tracer):
-            for number in np.unique(view).tolist():
-                self.view_number(number)
-        view = jnp.broadcast_to(jnp.asarray(view, jnp.int32), batch)
+        view = ngram_walks.view_numbers(self.view_names, view, batch)
         anchored, view = view >= len(self.view_names), view % len(self.view_names)
         low = self.view_rows[view]
         high = jnp.where(anchored, self.anchored_rows[view], self.view_rows[view + 1])
@@ -161,10 +160,7 @@ class FMIndex(FMFields):
 
     def view_number(self, view: str | int) -> int:
         """What `initial_state` takes for a view's name."""
-        names = [*self.view_names, *(f"^{name}" for name in self.view_names)]
-        if view not in names and view not in range(len(names)):
-            raise InputError("the index has no such view", f"Choose among {', '.join(names)}.", value=view)
-        return names.index(view) if isinstance(view, str) else view
+        return ngram_walks.view_number(self.view_names, view)
 
     def candidates(self, state: FMState, scores: Scores, k: int, steps: range | None = None) -> Candidates:
         """The k best of each state, best first; with EOS, that as the last column.
@@ -207,24 +203,16 @@ class FMIndex(FMFields):
 
     def walk(self, ngrams: Int[Array, "batch length"], view: Any = None) -> FMState:
         """States [batch, 1] after whole n-grams, padded on the right with −1."""
-
-        def write(state, token):
-            after = self.advance(state, token[:, None])
-            return jax.tree.map(lambda a, b: jnp.where(token[:, None] < 0, a, b), state, after), None
-
-        return lax.scan(write, self.initial_state(ngrams.shape[0], view), ngrams.T)[0]
+        return ngram_walks.walk(self, ngrams, view)
 
     def find(self, ngrams: Sequence[Sequence[int]], view: str | int | None = None) -> FMState:
         """`walk` of lists of tokens, on the host; leaves [batch, 1]. `count` and `locate` take it from there."""
-        # A length of a power of two lets n-grams of most lengths share one program.
-        length = 1 << max(max(map(len, ngrams), default=1) - 1, 0).bit_length()
-        rows = np.full((len(ngrams), length), -1, np.int32)
-        for row, ngram in zip(rows, ngrams, strict=True):
-            row[: len(ngram)] = ngram
-            if len(ngram) and not 0 <= min(ngram) <= max(ngram) < self.vocab_size:
-                raise InputError("an n-gram with a token out of the vocabulary", "Correct it.", value=list(ngram))
-        number = self.view_number(0 if view is None else view)
-        return _walk(self, rows, np.full(len(ngrams), number, np.int32))
+        return ngram_walks.find(self, ngrams, view)
+
+    def rows(self, state: FMState) -> tuple[Int[Array, "... 1"], Int[Array, "... 1"]]:
+        """The ranges of `row_documents` in which each n-gram's occurrences are, low and high: one range. A
+        `ShardedFMIndex` has one for each part."""
+        return state.low[..., None], state.high[..., None]
 
     def locate(self, state: FMState, limit: int) -> Occurrences:
         """The first `limit` occurrences of each n-gram, by what stands before them; leaves [..., limit]. Those in
@@ -256,6 +244,3 @@ class FMIndex(FMFields):
         allowed = check_filter(allowed, self.num_documents, None if self.filter is None else self.filter.shape[0])
         chosen = fm_index_filter.make_filter(self.row_documents, allowed, self.filter)
         return dataclasses.replace(self, filter=chosen)
-
-
-_walk = jax.jit(FMIndex.walk)

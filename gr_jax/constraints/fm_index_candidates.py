@@ -9,7 +9,7 @@ that follow are collected, from where they stand or, for the most frequent n-gra
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,24 +49,53 @@ def candidates(index: FMFields, state: FMState, scores: Scores, k: int) -> Candi
     Raises:
       InputError: normalised by level.
     """
+    best, total = best_of(index, state, scores, k)
+    spread = jax.tree.map(lambda x: jnp.broadcast_to(x[..., None], best.symbol.shape), state)
+    token, valid = jnp.maximum(index.tokens[best.symbol], 0), best.symbol > 0
+    found = Candidates(token, best.log_prob, index.extend(spread, best.symbol), valid)
+    return finish(found, state, index.accepts(state), scores, index.eos_id, total)
+
+
+def best_of(index: FMFields, state: FMState, scores: Scores, k: int) -> tuple[Best, Float[Array, "batch beam"] | None]:
+    """The best symbols that may follow, without EOS; under normalize="constraint" their logits, and the log of what the
+    exps of all that may follow add up to.
+
+    Raises:
+      InputError: normalised by level.
+    """
     if scores.normalize == "level":
         raise InputError("n-grams have no blocks of tokens per level to normalise over", 'Use normalize="vocabulary".')
     # What scores keep for a later call has to be computed outside of the conditions and loops below.
     scores.log_normalizer()
     k = min(k, index.tokens.shape[0] - 1)
     width = jnp.where(state.ended, 0, state.high - state.low)
-    total = None
     if scores.normalize == "constraint":
-        best, total = _normalizable(index, state, scores, k)
-    else:
-        few = _of_few(index, state.low, width, scores, k)
-        is_wide = width > NARROW
-        best = lax.cond(jnp.any(is_wide), lambda: _of_many(index, state, is_wide, scores, k, few), lambda: few)
-    spread = jax.tree.map(lambda x: jnp.broadcast_to(x[..., None], best.symbol.shape), state)
-    token, valid = jnp.maximum(index.tokens[best.symbol], 0), best.symbol > 0
-    found = Candidates(token, best.log_prob, index.extend(spread, best.symbol), valid)
-    if index.eos_id is not None:
-        found = _with_end(index, state, scores, found, index.eos_id)
+        return _normalizable(index, state, scores, k)
+    few = _of_few(index, state.low, width, scores, k)
+    is_wide = width > NARROW
+    return lax.cond(jnp.any(is_wide), lambda: _of_many(index, state, is_wide, scores, k, few), lambda: few), None
+
+
+def finish(
+    found: Candidates,
+    state: Any,
+    accepts: Bool[Array, "batch beam"],
+    scores: Scores,
+    eos_id: int | None,
+    total: Float[Array, "batch beam"] | None,
+) -> Candidates:
+    """Candidates with EOS as the last column, where there is one, and normalised.
+
+    Args:
+      found: tokens that go on, [batch, beam, width].
+      state: before them; an `FMState`, or one whose ranges have further axes.
+      accepts: which of the states may end.
+      scores: at the states.
+      eos_id: None: there is no EOS.
+      total: the log of what the exps of all that may go on add up to; None: log-probabilities stay as they are.
+    """
+    if eos_id is not None:
+        found = _with_end(found, state, accepts & ~state.ended, scores, eos_id)
         if total is not None:
             end = jnp.where(found.valid[..., -1], found.log_prob[..., -1], -jnp.inf)
             total = jnp.logaddexp(total, end)
@@ -76,20 +105,22 @@ def candidates(index: FMFields, state: FMState, scores: Scores, k: int) -> Candi
     return found
 
 
-def _with_end(index: FMFields, state: FMState, scores: Scores, found: Candidates, eos_id: int) -> Candidates:
+def _with_end(
+    found: Candidates, state: Any, may_end: Bool[Array, "batch beam"], scores: Scores, eos_id: int
+) -> Candidates:
     """EOS as one more candidate."""
-    end = jnp.full((*state.low.shape, 1), eos_id, jnp.int32)
-    may_end = index.accepts(state) & ~state.ended
-    low, high = (jnp.where(may_end, x, 0) for x in state[:2])
+    axis = may_end.ndim
+    end = jnp.full((*may_end.shape, 1), eos_id, jnp.int32)
+    low, high = (jnp.where(may_end.reshape(*may_end.shape, *[1] * (x.ndim - axis)), x, 0) for x in state[:2])
     ended = state._replace(low=low, high=high, ended=may_end)
 
     def join(a, b):
-        return jnp.concatenate([a, b], axis=-1)
+        return jnp.concatenate([a, b], axis=axis)
 
     return Candidates(
         token=join(found.token, end),
         log_prob=join(found.log_prob, scores.at(end)),
-        next_state=jax.tree.map(lambda a, b: join(a, b[..., None]), found.next_state, ended),
+        next_state=jax.tree.map(lambda a, b: join(a, jnp.expand_dims(b, axis)), found.next_state, ended),
         valid=join(found.valid, may_end[..., None]),
         ending=1,
     )
@@ -160,19 +191,23 @@ def _of_all(
 ) -> tuple[Best, Float[Array, " batch"]]:
     """The best of all that may follow one state of each query, [batch, k], and the log of the sum of their exps."""
     chosen = jax.tree.map(lambda x: x[jnp.arange(x.shape[0]), beam], state)
-    every = index.tokens.shape[0]
-    width = jnp.where(chosen.ended, 0, chosen.high - chosen.low)
-    follows = lax.cond(
-        jnp.any(width > READ),
-        lambda: index.symbol_counts(chosen) > 0,
-        lambda: _read(index, chosen.low, width),
-    )  # --> [batch, symbols]
-    symbol = jnp.broadcast_to(jnp.arange(every, dtype=jnp.int32), follows.shape)
+    following = follows(index, chosen)
+    symbol = jnp.broadcast_to(jnp.arange(index.tokens.shape[0], dtype=jnp.int32), following.shape)
     token = jnp.maximum(index.tokens[symbol], 0)
     log_prob = scores.at_parents(jnp.broadcast_to(beam[:, None], token.shape), token)
-    valid = follows & (symbol > 0)
+    valid = following & (symbol > 0)
     total = jax.nn.logsumexp(log_prob, axis=-1, where=valid)
     return _take_best(symbol, log_prob, valid, k), total
+
+
+def follows(index: FMFields, state: FMState) -> Bool[Array, "batch symbols"]:
+    """Which symbols may follow states [batch]; of symbol 0 it says nothing."""
+    width = jnp.where(state.ended, 0, state.high - state.low)
+    return lax.cond(
+        jnp.any(width > READ),
+        lambda: index.symbol_counts(state) > 0,
+        lambda: _read(index, state.low, width),
+    )
 
 
 def _read(index: FMFields, low: Int[Array, " batch"], width: Int[Array, " batch"]) -> Bool[Array, "batch symbols"]:

@@ -76,20 +76,29 @@ class FMFields:
     corpus: str = dataclasses.field(metadata={"static": True}, default="")
     vocabulary: str = dataclasses.field(metadata={"static": True}, default="")
 
+    @property
+    def num_rows(self) -> int:
+        """Rows, without the padding of `bwt`."""
+        return self.bwt.shape[0] - fm_index_arrays.NARROW
+
     def extend(self, state: FMState, symbol: Int[Array, ...]) -> FMState:
         """States after a symbol each; dead after 0, and where no allowed document has the n-gram."""
+        low, high = self.follow(state, symbol)
+        live = (symbol > 0) & ~state.ended & (self.occurrences(low, high) > 0)
+        low, high = jnp.where(live, low, 0), jnp.where(live, high, 0)
+        return FMState(low, high, state.view, state.depth + 1, jnp.zeros_like(live))
+
+    def follow(self, state: FMState, symbol: Int[Array, ...]) -> tuple[Int[Array, ...], Int[Array, ...]]:
+        """The rows low … high − 1 of n-grams with a symbol more, whatever a filter says; of symbol 0 those of none."""
         low, high = self.wavelet.follow(symbol, state.low, state.high)
         shift = self.first[state.view, symbol]
-        live = (symbol > 0) & ~state.ended & (self.occurrences(low + shift, high + shift) > 0)
-        low, high = jnp.where(live, low + shift, 0), jnp.where(live, high + shift, 0)
-        return FMState(low, high, state.view, state.depth + 1, jnp.zeros_like(live))
+        return low + shift, high + shift
 
     def occurrences(self, low: Int[Array, ...], high: Int[Array, ...]) -> Int[Array, ...]:
         """How many of the rows low … high − 1 are allowed."""
         if self.filter is None:
             return high - low
-        rows = self.bwt.shape[0] - fm_index_arrays.NARROW
-        before, until = (fm_index_filter.rank(self.filter, jnp.clip(x, 0, rows)) for x in (low, high))
+        before, until = (fm_index_filter.rank(self.filter, jnp.clip(x, 0, self.num_rows)) for x in (low, high))
         return until - before
 
     def symbol_counts(self, state: FMState) -> Int[Array, "... symbols"]:

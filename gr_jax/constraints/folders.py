@@ -6,11 +6,12 @@ import os
 import pathlib
 
 from gr_jax import storage
-from gr_jax.constraints import fm_index_files, token_text_trie, trie_files
+from gr_jax.constraints import fm_index_files, sharded_fm_index, token_text_trie, trie_files
 from gr_jax.constraints.base import Constraint
 from gr_jax.constraints.everything import Everything
 from gr_jax.constraints.fm_index import FMIndex
 from gr_jax.constraints.mixed import Mixed
+from gr_jax.constraints.sharded_fm_index import ShardedFMIndex
 from gr_jax.constraints.token_text_trie import TokenTextTrie
 from gr_jax.constraints.trie import Trie
 from gr_jax.errors import InputError
@@ -24,7 +25,7 @@ def save_constraint(folder: str | os.PathLike, constraint: Constraint) -> None:
     Raises:
       InputError: one that cannot be written.
     """
-    if isinstance(constraint, (Trie, TokenTextTrie, FMIndex)):
+    if isinstance(constraint, (Trie, TokenTextTrie, FMIndex, ShardedFMIndex)):
         constraint.save(folder)
     elif isinstance(constraint, Mixed):
         with storage.write_folder(folder, MIXED, meta={"constraints": len(constraint.constraints)}) as new:
@@ -60,6 +61,8 @@ def load_constraint(folder: str | os.PathLike, *, verify: bool = True) -> Constr
         return TokenTextTrie.load(folder)
     if manifest.kind == fm_index_files.KIND:
         return FMIndex.load(folder, verify=False)
+    if manifest.kind == sharded_fm_index.KIND:
+        return ShardedFMIndex.load(folder, verify=False)
     if manifest.kind == MIXED:
         count = manifest.meta["constraints"]
         return Mixed(tuple(load_constraint(folder / f"part_{i}", verify=False) for i in range(count)))

@@ -139,6 +139,32 @@ class TokenText:
             corpus="",
         )
 
+    def between(self, first: int, last: int) -> TokenText:
+        """The text of documents first … last − 1, which are numbered from 0.
+
+        Raises:
+          InputError: there are no such documents.
+        """
+        if not 0 <= first <= last <= self.num_documents:
+            raise InputError(
+                "a range of documents that there is not",
+                f"Give numbers from 0 to {self.num_documents}, the first no larger than the last.",
+                value=(first, last),
+            )
+        kept = np.flatnonzero((self.documents >= first) & (self.documents < last))
+        lengths = np.diff(self.offsets)[kept]
+        offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
+        place = np.repeat(np.asarray(self.offsets)[kept] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return dataclasses.replace(
+            self,
+            tokens=np.asarray(self.tokens)[place],
+            offsets=offsets,
+            documents=(self.documents[kept] - first).astype(np.int32),
+            views=self.views[kept],
+            num_documents=last - first,
+            corpus=self.corpus if (first, last) == (0, self.num_documents) else "",
+        )
+
     def joined(self, more: TokenText) -> TokenText:
         """The text with that of further documents, which get the next positions.
 

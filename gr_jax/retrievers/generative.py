@@ -42,7 +42,7 @@ class GenerativeRetriever:
 
     Args:
       model: the network.
-      constraint: what it may write: a `Trie`, `TokenTextTrie`, `FMIndex`, or several (`Mixed`).
+      constraint: what it may write: a `Trie`, `TokenTextTrie`, `FMIndex`, `ShardedFMIndex`, or several (`Mixed`).
       vocabulary: of the queries.
       documents_of: from what was written to documents: `BestDocid`, `NgramAggregation`, or a system's own.
       views: the ways in which each query is asked, all in one batch.
@@ -276,7 +276,7 @@ class GenerativeRetriever:
 
     @property
     def _remade(self) -> Any:
-        """What makes constraint and documents anew, where `documents_of` can: see `NgramAggregation.updated`."""
+        """What changes constraint and documents, where `documents_of` can: see `NgramAggregation.updated`."""
         return getattr(self.documents_of, "updated", None)
 
     @property
@@ -294,7 +294,7 @@ class GenerativeRetriever:
 
     def update(self, add: Corpus | None = None, remove: Sequence[int] = ()) -> GenerativeRetriever:
         """Adds and removes documents without training: docids of added ones are put into the trie, and what names
-        removed ones alone leaves it; an index of n-grams is built anew.
+        removed ones alone leaves it; to an index of n-grams added documents are a further shard.
 
         Args:
           add: documents; they get the next positions, in their order.

@@ -193,17 +193,18 @@ def nominate(tokens, lengths, roots, weights, rows, nominates, num_views, texts,
         if not nominates[ngram] or weights[ngram] <= 0.0:
             continue
         view = roots[ngram] - num_views  # below 0 where it may stand anywhere
-        for row in range(low[ngram], high[ngram]):
-            document = row_documents[row]
-            if seen[document] == ngram or (len(allowed) and not allowed[document]):
-                continue
-            if view >= 0 and not is_whole(document, tokens[ngram], lengths[ngram], view, texts):
-                continue
-            if seen[document] < 0:
-                touched[count] = document
-                count += 1
-            seen[document] = ngram
-            sums[document] += weights[ngram]
+        for part in range(low.shape[1]):
+            for row in range(low[ngram, part], high[ngram, part]):
+                document = row_documents[row]
+                if seen[document] == ngram or (len(allowed) and not allowed[document]):
+                    continue
+                if view >= 0 and not is_whole(document, tokens[ngram], lengths[ngram], view, texts):
+                    continue
+                if seen[document] < 0:
+                    touched[count] = document
+                    count += 1
+                seen[document] = ngram
+                sums[document] += weights[ngram]
     chosen = np.sort(touched[:count])
     if count > most:
         order = np.argsort(-sums[chosen], kind="mergesort")[:most]
@@ -220,7 +221,7 @@ def rooms(vocab, longest, width):
 
 
 @loop(
-    INT32_2, INT32, INT32, FLOAT64, FLOAT64, numba.float64, INT32, INT32, INT32, BOOL,
+    INT32_2, INT32, INT32, FLOAT64, FLOAT64, numba.float64, INT32_2, INT32_2, INT32, BOOL,
     INT32, INT64, INT32, INT32, INT64, NUMBER, BOOL, NUMBER, NUMBER,
     numba.int32[::1], numba.float64[::1],
 )  # fmt: skip
@@ -236,7 +237,7 @@ def search(
         that must be whole segments.
       singles: [vocab] the weight of a token alone, where nothing else covers it.
       beta: how much of a weight is lost where its tokens are covered.
-      low, high: rows of each n-gram in the index.
+      low, high: [n, parts] ranges of rows of each n-gram, one in each part of the index.
       row_documents: of the index' rows.
       nominates: whether each may nominate documents.
       text, offsets, views: the segments.

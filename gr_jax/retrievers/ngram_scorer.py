@@ -31,7 +31,7 @@ class Ngrams(NamedTuple):
       lengths: int32[n], 1 or more.
       roots: int32[n], the view in which each stands; plus the number of views where it must be a whole segment.
       log_probs: float[n], log p(n|q).
-      low, high: int32[n], its rows in the index.
+      low, high: int32[n] or int32[n, parts], its rows in the index, or in each part of it; see `FMIndex.rows`.
       counts: int64[n], how often it stands in the corpus.
     """
 
@@ -39,8 +39,8 @@ class Ngrams(NamedTuple):
     lengths: Int[np.ndarray, " n"]
     roots: Int[np.ndarray, " n"]
     log_probs: Float[np.ndarray, " n"]
-    low: Int[np.ndarray, " n"]
-    high: Int[np.ndarray, " n"]
+    low: Int[np.ndarray, "n ..."]
+    high: Int[np.ndarray, "n ..."]
     counts: Int[np.ndarray, " n"]
 
 
@@ -219,7 +219,7 @@ class NgramScorer:
         documents, scores = np.empty(k, np.int32), np.empty(k)
         count = ngram_loops.search(
             *self._arguments(found),
-            *(np.ascontiguousarray(rows, np.int32) for rows in (ngrams.low, ngrams.high)),
+            *(np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1) for rows in (ngrams.low, ngrams.high)),
             self.row_documents,
             nominates,
             *self._texts,

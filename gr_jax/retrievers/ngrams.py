@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax import storage, text
-from gr_jax.constraints import Constraint, FMIndex
+from gr_jax.constraints import Constraint, NgramIndex, fm_index_shards
 from gr_jax.corpus.documents import Corpus
 from gr_jax.decoding.teacher_forcing import prefix_scores
 from gr_jax.docids.spans import TokenText, token_text
@@ -59,7 +59,8 @@ class Found(NamedTuple):
       tokens: int32[rows, n, max_len]; `lengths` of each count; 0 tokens: there is none.
       lengths: int32[rows, n].
       log_probs: float32[rows, n], over the vocabulary.
-      low, high: int32[rows, n], rows of the index; where a filter leaves documents out, of the whole index.
+      low, high: int32[rows, n, parts], rows of the index, a range in each of its parts; where a filter leaves documents
+        out, of the whole index.
       view: int32[rows], the index' view that each walked.
       first_tokens: int32[rows, m].
       first_log_probs: float32[rows, m], −inf where there are fewer.
@@ -68,8 +69,8 @@ class Found(NamedTuple):
     tokens: Int[Array, "rows n max_len"]
     lengths: Int[Array, "rows n"]
     log_probs: Float[Array, "rows n"]
-    low: Int[Array, "rows n"]
-    high: Int[Array, "rows n"]
+    low: Int[Array, "rows n parts"]
+    high: Int[Array, "rows n parts"]
     view: Int[Array, " rows"]
     first_tokens: Int[Array, "rows m"]
     first_log_probs: Float[Array, "rows m"]
@@ -101,7 +102,7 @@ class NgramLookUp:
 
     def _written(self, searched: Searched) -> tuple[Array, ...]:
         kept, index = searched.beams.history, searched.unfiltered
-        assert kept is not None and isinstance(index, FMIndex)
+        assert kept is not None and isinstance(index, NgramIndex)
         sequences = kept.sequences()
         if index.eos_id is None:  # nothing is complete before the end: half of the columns are empty
             going_on = kept.scores.shape[2] - searched.beams.scores.shape[1]
@@ -109,13 +110,14 @@ class NgramLookUp:
         rows, steps, n = kept.scores.shape
         most = jnp.tile(jnp.asarray([view.tokens for view in self.views]), rows // len(self.views))[:, None, None]
         lengths = jnp.where(kept.valid & (kept.states.depth <= most), kept.states.depth, 0)
-        flat = (x.reshape(rows, -1) for x in (lengths, kept.scores, kept.states.low, kept.states.high))
+        low, high = index.rows(kept.states)
+        flat = (x.reshape(rows, steps * n, *x.shape[3:]) for x in (lengths, kept.scores, low, high))
         return sequences.reshape(rows, steps * n, steps), *flat
 
     def _own(self, searched: Searched, view: Int[Array, " rows"]) -> tuple[Array, ...]:
         """Runs of the query's words that the index has: their log-probabilities, by teacher forcing."""
         index, source = searched.unfiltered, searched.tokens
-        assert isinstance(index, FMIndex)
+        assert isinstance(index, NgramIndex)
         rows, length = source.shape
         width = searched.beams.sequences.shape[2]
         inside, first, words = self._own_tokens(source, searched.lengths)
@@ -128,20 +130,20 @@ class NgramLookUp:
         ends = begins[:, place + 1] | ~jnp.pad(inside, ((0, 0), (0, width + 1)))[:, place + 1]
         count = jnp.cumsum(begins[:, place], axis=-1)
         valid = goes_on & ends & first[:, :, None] & (count <= words[:, None, None])
-        state = index.initial_state(rows, view)
-        state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, length)), state)
-        states = []
+        state: Any = index.initial_state(rows, view)
+        state = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, length, *leaf.shape[2:])), state)
+        ranges = []
         for step in range(width):
             state = index.advance(state, runs[:, :, step])
-            states.append(state)
-        low, high = (jnp.stack([getattr(one, name) for one in states], axis=2) for name in ("low", "high"))
+            ranges.append(index.rows(state))
+        low, high = (jnp.stack(one, axis=2) for one in zip(*ranges, strict=True))
         depths = jnp.broadcast_to(jnp.arange(1, width + 1), valid.shape)
-        lengths = jnp.where(valid & (high > low), depths, 0)
+        lengths = jnp.where(valid & (high > low).any(axis=-1), depths, 0)
         slots = searched.beams.scores.shape[1]
         log_probs = prefix_scores(searched.decoder, searched.cache, runs, lengths.max(axis=-1), slots)
         tokens = jnp.where(jnp.arange(width) < depths[..., None], runs[:, :, None, :], 0)
         every = length * width
-        flat = (x.reshape(rows, every) for x in (lengths, log_probs, low, high))
+        flat = (x.reshape(rows, every, *x.shape[3:]) for x in (lengths, log_probs, low, high))
         return tokens.reshape(rows, every, width), *flat
 
     def _own_tokens(
@@ -160,7 +162,7 @@ class NgramLookUp:
 
     def _first(self, searched: Searched) -> tuple[Array, Array]:
         """The likeliest first tokens, which the search itself does not keep."""
-        assert isinstance(searched.unfiltered, FMIndex)
+        assert isinstance(searched.unfiltered, NgramIndex)
         vocab_size = searched.unfiltered.vocab_size
         most = min(max(1, *(view.singles for view in self.views)), vocab_size)
         rows, _, width = searched.beams.sequences.shape
@@ -178,7 +180,8 @@ class NgramAggregation:
     Args:
       vocabulary: that the text of the index was tokenised with, to read n-grams.
       token_text: the text of the index.
-      row_documents: of the index' rows; see `FMIndex`, which has them where it was built with `filters`.
+      row_documents: of the index' rows; see `FMIndex`, which has them where it was built with `filters`, and
+        `ShardedFMIndex`.
       views: what becomes of what each view of a query wrote, in the views' order.
       scoring: the scorer's settings.
     """
@@ -201,7 +204,7 @@ class NgramAggregation:
 
     def check(self, constraint: Constraint) -> None:
         """See `DocumentsOf.check`."""
-        if not isinstance(constraint, FMIndex):
+        if not isinstance(constraint, NgramIndex):
             raise InputError(
                 "n-grams are counted in an FM-index, and this is another constraint",
                 "Give an FMIndex, or another documents_of.",
@@ -256,7 +259,8 @@ class NgramAggregation:
                 log_probs[row] = np.minimum(log_probs[row], view.most)
             roots[row] = found.view[row] + (self.scorer.num_views if view.whole else 0)
         chosen = np.asarray(found.lengths) > 0
-        columns = (found.tokens, found.lengths, roots, log_probs, found.low, found.high, found.high - found.low)
+        counts = np.sum(np.asarray(found.high) - np.asarray(found.low), axis=-1)  # over the parts of the index
+        columns = (found.tokens, found.lengths, roots, log_probs, found.low, found.high, counts)
         tokens, first = np.asarray(found.first_tokens), np.asarray(found.first_log_probs)
         valid = np.isfinite(first)
         return Ngrams(*(np.asarray(x)[chosen] for x in columns)), tokens[valid], first[valid]
@@ -270,19 +274,23 @@ class NgramAggregation:
         return tuple(found)
 
     def updated(
-        self, constraint: FMIndex, add: Corpus | None, remove: Sequence[int]
-    ) -> tuple[FMIndex, NgramAggregation]:
-        """The index and this with documents added and removed. The index is built anew, so that all counts are
-        right. Added documents have no queries that were made from them.
+        self, constraint: NgramIndex, add: Corpus | None, remove: Sequence[int]
+    ) -> tuple[NgramIndex, NgramAggregation]:
+        """The index and this with documents added and removed. All counts are those of an index that is built anew, and
+        of the index only what has to be is built: see `fm_index_shards.updated`. Added documents have no queries that
+        were made from them.
 
         Raises:
           InputError: no text is left.
         """
-        said = self.scorer.text.without(remove) if len(remove) else self.scorer.text
+        before = self.scorer.text
+        said = before.without(remove) if len(remove) else before
         if add is not None:
             views = [name for name in said.view_names if "pseudo_query" not in name.split("+")]
             said = said.joined(token_text(add, self.vocabulary, views=views))
-        index = FMIndex.from_text(said, eos_id=constraint.eos_id, sample_rate=constraint.sample_rate, filters=True)
+        index = fm_index_shards.updated(
+            constraint, said, np.intersect1d(np.asarray(remove, np.int64), before.documents)
+        )
         rows = np.asarray(index.row_documents)
         made = NgramAggregation(self.vocabulary, said, rows, views=self.views, scoring=self.scorer.settings)
         return index, made

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import slow_ngram_scorer
-from gr_jax.constraints import FMIndex
+from gr_jax.constraints import FMIndex, ShardedFMIndex
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
 from gr_jax.retrievers.ngram_scorer import Ngrams, NgramScorer, NgramScoring, log_odds
@@ -21,6 +21,14 @@ def random_text(rng, documents=14):
     views = rng.integers(0, len(VIEWS), len(owners))
     segments = [rng.integers(1, VOCAB, rng.integers(1, 12)) for _ in owners]
     return TokenText.of(segments, VOCAB, documents=owners, views=views, view_names=VIEWS, num_documents=documents)
+
+
+def index_of(text, parts=1):
+    """In so many parts of about equally many documents."""
+    ends = np.linspace(0, text.num_documents, parts + 1).astype(int).tolist()
+    texts = [text.between(first, last) for first, last in zip(ends, ends[1:], strict=False)]
+    made = [FMIndex.from_text(one, filters=True, sample_rate=2) for one in texts]
+    return ShardedFMIndex(made) if parts > 1 else made[0]
 
 
 def random_ngrams(rng, text, index, count=30):
@@ -44,9 +52,9 @@ def random_ngrams(rng, text, index, count=30):
         row[: len(tokens)] = tokens
         name = VIEWS[root % len(VIEWS)]
         state = index.find([tokens], f"^{name}" if root >= len(VIEWS) else name)
-        low.append(int(state.low[0, 0]))
-        high.append(int(state.high[0, 0]))
-    counts = np.array(high) - np.array(low)
+        for column, ends in zip((low, high), index.rows(state), strict=True):
+            column.append(np.asarray(ends)[0, 0])
+    counts = (np.array(high) - np.array(low)).sum(axis=1)
     found = Ngrams(
         rows,
         np.array([len(tokens) for _, tokens in chosen], np.int32),
@@ -59,11 +67,11 @@ def random_ngrams(rng, text, index, count=30):
     return chosen, dict(zip(chosen, counts.tolist(), strict=True)), found
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_equal_to_dictionaries(seed):
+@pytest.mark.parametrize("seed, parts", [*((seed, 1) for seed in range(40)), *((seed, 3) for seed in range(40, 52))])
+def test_equal_to_dictionaries(seed, parts):
     rng = np.random.default_rng(seed)
     text = random_text(rng)
-    index = FMIndex.from_text(text, filters=True, sample_rate=2)
+    index = index_of(text, parts)
     settings = NgramScoring(
         alpha=float(rng.choice([0.0, 0.5, 1.0, 2.0])),
         beta=float(rng.choice([0.0, 0.8, 1.0])),
@@ -108,6 +116,24 @@ def test_of_equal_ngrams_the_likeliest_counts():
     scorer = NgramScorer(text, np.asarray(index.row_documents), NgramScoring(smoothing=0.1))
     weighted = scorer.weighted(twice)
     assert weighted.ngrams.log_probs.tolist() == [-1.0]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_is_too_frequent_in_all_parts_together_nominates_nothing(parts):
+    """Twice in each half, and at most three times may nominate: the n-gram of one half does, and only its document."""
+    text = TokenText.of([[1, 2, 5], [1, 2], [1, 2], [1, 2, 6]], VOCAB)
+    index = index_of(text, parts)
+    ranges = [[np.asarray(x)[0, 0] for x in index.rows(index.find([ngram]))] for ngram in ([1, 2], [2, 6])]
+    low, high = (np.array(ends) for ends in zip(*ranges, strict=True))
+    counts = (high - low).sum(axis=1)
+    assert counts.tolist() == [4, 1] and low.shape == (2, parts)
+    tokens, log_probs = np.array([[1, 2], [2, 6]], np.int32), np.array([-0.1, -0.1])
+    ngrams = Ngrams(tokens, np.full(2, 2, np.int32), np.zeros(2, np.int32), log_probs, low, high, counts)
+    settings = NgramScoring(most_occurrences=3, smoothing=0.1)
+    scorer = NgramScorer(text, np.asarray(index.row_documents), settings)
+    assert scorer.search(scorer.weighted(ngrams), 4)[0].tolist() == [3]
+    scorer = NgramScorer(text, np.asarray(index.row_documents), NgramScoring(most_occurrences=4, smoothing=0.1))
+    assert sorted(scorer.search(scorer.weighted(ngrams), 4)[0].tolist()) == [0, 1, 2, 3]
 
 
 def test_log_odds_of_sure_and_impossible():

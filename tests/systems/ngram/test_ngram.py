@@ -159,7 +159,8 @@ def test_an_untrained_writer_copies_what_questions_share_with_documents(beir, tm
 def test_nothing_likely_is_said_and_not_only_empty(made):
     _, _, searcher = made
     nothing, unlikely = np.zeros((2, 1), np.int32), np.full((2, 1), -np.inf, np.float32)
-    found = Found(np.zeros((2, 1, 3), np.int32), nothing, unlikely, nothing, nothing, nothing[:, 0], nothing, unlikely)
+    tokens, rows = np.zeros((2, 1, 3), np.int32), np.zeros((2, 1, 1), np.int32)
+    found = Found(tokens, nothing, unlikely, rows, rows, nothing[:, 0], nothing, unlikely)
     with pytest.warns(InputWarning, match="words that the documents use"):
         assert searcher.retriever.documents_of.rank(Written(None, found), 3, explain=True) == []
 
