@@ -57,8 +57,9 @@ class ShardedFMIndex:
     """An FM-index in parts: each part has its own documents, which are numbered one part after the other.
 
     It allows and counts exactly what an `FMIndex` of all documents does: an n-gram may follow where it may in any part,
-    and its occurrences add up. So documents can join an index by a part of their own, which is built from them alone. A
-    step costs what it costs in each part, so few parts are best; `fm_index_shards.updated` sees to that.
+    and its occurrences add up. Of tokens with exactly the same score it may take others: such ties are broken by how
+    rows lie. Documents can join an index by a part of their own, which is built from them alone. A step costs what it
+    costs in each part, so few parts are best; `fm_index_shards.updated` sees to that.
 
     Attributes:
       parts: built with the same vocabulary, views and EOS.
