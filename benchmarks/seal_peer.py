@@ -120,7 +120,7 @@ def arguments(
     ranges = {}
     for row, length in enumerate(ngrams.lengths.tolist()):
         tokens = tuple((ngrams.tokens[row, :length].astype(int) + _SHIFT).tolist())
-        ranges[tokens] = int(ngrams.low[row]), int(ngrams.high[row])
+        ranges[tokens] = ngrams.low[row].item(), ngrams.high[row].item()
         keys.append((list(tokens), float(ngrams.log_probs[row])))
     index.learn(ranges, settings.most_occurrences)
     scores = [float("-inf")] * (vocab_size + _SHIFT)
