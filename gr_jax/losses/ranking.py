@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from gr_jax.losses import distillation
 from gr_jax.losses.batch_loss import check_above_zero, check_weights
+from gr_jax.losses.distillation import teacher_kl
 
 _MASKED = -1e10  # finite, so that lists of which nothing counts have gradients of 0 and not of NaN
 Losses = Float[Array, "*lists"]
@@ -147,7 +147,7 @@ class ListwiseKL:
     def __call__(self, scores: Scores, lists: RankedLists) -> Losses:
         width = scores.shape[-1]
         rows = (x.reshape(-1, width) for x in (scores / self.temperature, lists.teacher, lists.scored))
-        losses = distillation.teacher_kl(*rows, teacher_temperature=self.teacher_temperature)
+        losses = teacher_kl(*rows, teacher_temperature=self.teacher_temperature)
         return losses.reshape(scores.shape[:-1])
 
 
