@@ -78,6 +78,7 @@ def same(one, other, allowed=None):
     return found
 
 
+@pytest.mark.slow  # many programs are compiled
 def test_shard_by_shard(model, tmp_path):
     """Among the n-grams that count are some of both shards, some of the new and some of the old alone."""
     changed = anew(model, DOCUMENTS)
@@ -110,6 +111,7 @@ def test_shard_by_shard(model, tmp_path):
     same(loaded, anew(model, [*DOCUMENTS, *NEW]))
 
 
+@pytest.mark.slow  # many programs are compiled
 def test_documents_leave_a_shard(model):
     changed = anew(model, DOCUMENTS).update(Corpus.from_documents(NEW[:1])).update(Corpus.from_documents(NEW[2:4]))
     documents = [*DOCUMENTS, NEW[0], *NEW[2:4]]
@@ -129,6 +131,7 @@ def test_documents_leave_a_shard(model):
         changed.update(remove=[99])
 
 
+@pytest.mark.slow  # many programs are compiled
 def test_shards_are_few(model, monkeypatch):
     monkeypatch.setattr(fm_index_shards, "MOST_PARTS", 2)
     changed = anew(model, DOCUMENTS)
