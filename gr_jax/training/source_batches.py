@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int32
@@ -104,7 +104,7 @@ class TargetBatches:
         return shapes
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        return _Iterator(self)
+        return NumberedIterator(self)
 
     def batch(self, number: int) -> dict[str, np.ndarray] | None:
         """Batch `number`; None behind the end."""
@@ -156,8 +156,18 @@ def _check_targets_fit(data: SourceTargets, targets: int, eos_id: int | None) ->
                 )
 
 
-class _Iterator:
-    def __init__(self, batches: TargetBatches):
+class NumberedBatches(Protocol):
+    """Batches that are made by their number."""
+
+    def batch(self, number: int) -> dict[str, np.ndarray] | None:
+        """Batch `number`; None behind the end."""
+        ...
+
+
+class NumberedIterator:
+    """Goes through batches from the first on; its state is the number of the next one."""
+
+    def __init__(self, batches: NumberedBatches):
         self._batches, self._number = batches, 0
 
     def get_state(self) -> dict[str, Any]:
@@ -166,7 +176,7 @@ class _Iterator:
     def set_state(self, state: dict[str, Any]) -> None:
         self._number = int(state["number"])
 
-    def __iter__(self) -> _Iterator:
+    def __iter__(self) -> NumberedIterator:
         return self
 
     def __next__(self) -> dict[str, np.ndarray]:

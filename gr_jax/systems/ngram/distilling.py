@@ -302,7 +302,9 @@ def model(
     if settings.generation:
         documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
         data = source_targets(dataset, "train", documents, words, asking.views, writing.sampling, writing.query_tokens)
-        if frozen:
+        if states is not None and np.array_equal(data.sources, sources):  # every question has an answer
+            data = dataclasses.replace(data, encoded=states)
+        elif frozen:
             own = copy_networks.encode_sources(
                 decoder.module, params, data.sources, place.work / "own_states", what="questions", progress=True
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int
@@ -14,7 +13,7 @@ from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.systems.ngram.candidates import Candidates
 from gr_jax.systems.ngram.list_batches import ListRows
-from gr_jax.training.source_batches import TargetBatches
+from gr_jax.training.source_batches import NumberedIterator, TargetBatches
 
 LISTS = 2  # of a question: behind its best document, and behind one at random
 
@@ -71,7 +70,7 @@ class DrawnLists:
             )
         if teacher is not None and np.isinf(teacher).any():
             raise InputError("a teacher's scores are not finite", "Correct the teacher.", value=float("inf"))
-        self._found, self._drawing = found, drawing
+        self._found, self.drawing = found, drawing
         self._scores = np.asarray(found.scores if teacher is None else teacher)
         self._relevant = _relevant(dataset, found)
         self.left_out: dict[str, int] = {}
@@ -85,7 +84,7 @@ class DrawnLists:
     @property
     def fingerprint(self) -> str:
         """16 hex digits over all that lists are drawn from."""
-        digest = hashlib.sha256(repr((self._drawing, self.questions.tolist())).encode())
+        digest = hashlib.sha256(repr((self.drawing, self.questions.tolist())).encode())
         for array in (self._found.documents, self._scores, self._relevant):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
@@ -100,20 +99,20 @@ class DrawnLists:
         """Places among the question's candidates in the order that is to be learned, and the teacher's scores."""
         count = int((self._found.documents[question] >= 0).sum())
         places = np.arange(count)
-        positive = places[self._relevant[question, :count]] if self._drawing.labelled else places[:0]
-        others = places[~self._relevant[question, :count]] if self._drawing.labelled else places
-        pool = others if self._drawing.pool is None else others[: self._drawing.pool + (not self._drawing.labelled)]
-        number = self._drawing.length - (1 if self._drawing.labelled else 0)
-        lists = np.empty((LISTS, self._drawing.length), np.int64)
+        positive = places[self._relevant[question, :count]] if self.drawing.labelled else places[:0]
+        others = places[~self._relevant[question, :count]] if self.drawing.labelled else places
+        pool = others if self.drawing.pool is None else others[: self.drawing.pool + (not self.drawing.labelled)]
+        number = self.drawing.length - (1 if self.drawing.labelled else 0)
+        lists = np.empty((LISTS, self.drawing.length), np.int64)
         for row in range(LISTS):
             first = pool[:1]
-            if not self._drawing.labelled and row == 0:
+            if not self.drawing.labelled and row == 0:
                 best = pool[self._by_teacher(question, pool)[:1]]
                 first = np.unique(np.concatenate([first, best]))[: max(1, number)]
             rest = rng.permutation(np.setdiff1d(pool, first))[: number - len(first)]
             chosen = np.concatenate([first, rest])
             ordered = chosen[self._by_teacher(question, chosen)]
-            if not self._drawing.labelled:
+            if not self.drawing.labelled:
                 lists[row] = ordered
                 continue
             head = 0 if row == 0 else int(rng.integers(len(positive)))
@@ -130,12 +129,12 @@ class DrawnLists:
         count = int((self._found.documents[question] >= 0).sum())
         relevant, scores = self._relevant[question, :count], self._found.scores[question, :count]
         why = ""
-        if not self._drawing.labelled:
-            if count < self._drawing.length:
+        if not self.drawing.labelled:
+            if count < self.drawing.length:
                 why = "fewer candidates than a list has"
         elif not relevant.any():
             why = "nothing found answers them"
-        elif (~relevant).sum() < self._drawing.length - 1:
+        elif (~relevant).sum() < self.drawing.length - 1:
             why = "fewer other candidates than a list has"
         elif scores[relevant][0] >= scores[~relevant][0] + margin:
             why = "learned already"
@@ -176,13 +175,13 @@ class ListBatches:
 
     def batch(self, number: int) -> dict[str, np.ndarray]:
         """Batch `number`."""
-        order, seed = self._lists.questions, self._lists._drawing.seed
+        order, seed = self._lists.questions, self._lists.drawing.seed
         per_epoch = -(-len(order) // self.batch_size)
         epoch, place = divmod(number, per_epoch)
         shuffled = np.random.default_rng([seed, epoch]).permutation(order)
         chosen = shuffled[place * self.batch_size : (place + 1) * self.batch_size]
         drawn = [self._lists.draw(int(one), np.random.default_rng([seed, epoch, int(one)])) for one in chosen]
-        length = self._lists._drawing.length
+        length = self._lists.drawing.length
         places = np.full((self.batch_size, LISTS, length), -1, np.int64)
         teacher = np.full(places.shape, np.nan, np.float32)
         for row, (own, scores) in enumerate(drawn):
@@ -197,22 +196,4 @@ class ListBatches:
         return batch
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        return _Iterator(self)
-
-
-class _Iterator:
-    def __init__(self, batches: ListBatches):
-        self._batches, self._number = batches, 0
-
-    def get_state(self) -> dict[str, Any]:
-        return {"number": self._number}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._number = int(state["number"])
-
-    def __iter__(self) -> _Iterator:
-        return self
-
-    def __next__(self) -> dict[str, np.ndarray]:
-        self._number += 1
-        return self._batches.batch(self._number - 1)
+        return NumberedIterator(self)
