@@ -15,7 +15,7 @@ from jaxtyping import Int32
 
 from gr_jax import models, storage
 from gr_jax import progress as progress_lib
-from gr_jax.models.copying import CopyNetwork
+from gr_jax.models.copy_network import CopyNetwork
 from gr_jax.stages import pretrained as pretrained_lib
 from gr_jax.stages import vocabulary as vocabularies
 from gr_jax.stages.networks import decoder_config

@@ -16,7 +16,9 @@ from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.attention import causal_mask
 from gr_jax.models.bert import BertConfig
-from gr_jax.models.copying import CopyDecoder, CopyFeatures, CopyNetwork, CopyNetworkModel, CopyScores, word_numbers
+from gr_jax.models.copy_network import CopyFeatures, CopyNetwork
+from gr_jax.models.copy_scores import CopyScores, word_numbers
+from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.models.t5 import T5Config, T5Decoder
 from gr_jax.models.text_encoder import TextEncoder
 

@@ -21,7 +21,8 @@ from gr_jax.decoding import processors, sampling
 from gr_jax.docids import pseudo_queries as pseudo_queries_lib
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
-from gr_jax.models.copying import CopyDecoder, CopyNetwork, CopyNetworkModel
+from gr_jax.models.copy_network import CopyNetwork
+from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.retrievers import BM25
 from gr_jax.stages.copy_networks import padded_length
 from gr_jax.text import Vocabulary, encode_texts, get_transform

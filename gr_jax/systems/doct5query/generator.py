@@ -14,7 +14,8 @@ import numpy as np
 from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.models.copying import CopyNetwork, CopyNetworkModel
+from gr_jax.models.copy_network import CopyNetwork
+from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.stages import copy_networks
 from gr_jax.stages.copy_networks import CopyTraining
 from gr_jax.stages.documents import load_dataset

@@ -15,7 +15,8 @@ from gr_jax.constraints import FMIndex
 from gr_jax.corpus import Dataset
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
-from gr_jax.models.copying import CopyDecoder, CopyNetwork, CopyNetworkModel
+from gr_jax.models.copy_network import CopyNetwork
+from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.stages import copy_networks, training
 from gr_jax.stages.copy_networks import CopyTraining
 from gr_jax.stages.documents import load_dataset
