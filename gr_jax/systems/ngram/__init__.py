@@ -118,7 +118,8 @@ class MINDER(NgramSystem):
     and runs of words of queries that a generator wrote to the document (§3.2). All of them make a document's score.
 
     Queries are those of `bm25_doct5query`, where the paper has them of DocT5Query. It deviates from the paper as `SEAL`
-    does; §3.3's pairs without labels are left out.
+    does; §3.3's pairs without labels are left out. What is written of queries counts as it is: the released code adds
+    14 to its log-probabilities (`Asking.pseudo_query_shift`), which put all that stands in any query first here.
 
     Attributes:
       generator: of queries, and its training.
@@ -128,7 +129,7 @@ class MINDER(NgramSystem):
     paper: ClassVar[str] = "Li et al. 2023, arXiv 2305.16675"
 
     name: str = "MINDER"
-    asking: Asking = setting(Asking(writes=(BODY, TITLE, PSEUDO_QUERY)))
+    asking: Asking = setting(Asking(writes=(BODY, TITLE, PSEUDO_QUERY), pseudo_query_shift=None))
     generator: QueryGenerating = setting(QueryGenerating())
     generated: GeneratedQueries = setting(GeneratedQueries())
 

@@ -41,7 +41,8 @@ class Asking(Settings):
       max_query_length: tokens read of a question.
       alpha, beta, smoothing, most_occurrences, most_documents: see `NgramScoring`.
       own_words: n-grams of the question's own text, of so many words at most, join; 0: none do.
-      pseudo_query_shift: added to log-probabilities in the view "pseudo_query", up to −1; MINDER's released value.
+      pseudo_query_shift: added to log-probabilities in the view "pseudo_query", up to −1; 14 is the value of MINDER's
+        released code. None leaves them.
       singles: so many of the likeliest first tokens count where no n-gram covers them; 0: none do.
     """
 
@@ -57,7 +58,7 @@ class Asking(Settings):
     most_documents: int = setting(1500, at_least=1)
     own_words: int = setting(3, at_least=0)
     singles: int = setting(5000, at_least=0)
-    pseudo_query_shift: float = 14.0
+    pseudo_query_shift: float | None = 14.0
 
     def check(self) -> None:
         unknown = [what for what in self.writes if what not in WALKS]
@@ -115,6 +116,6 @@ def _ngram_view(what: str, view: View, vocabulary: Vocabulary, asking: Asking) -
     made = NgramView(tokens=asking.tokens, own_words=0, singles=0, own_from=len(vocabulary.prefix), own_to=own_to)
     if what == TITLE:
         return dataclasses.replace(made, whole=True, tokens=asking.title_tokens)
-    if what == PSEUDO_QUERY:
+    if what == PSEUDO_QUERY and asking.pseudo_query_shift is not None:
         return dataclasses.replace(made, shift=asking.pseudo_query_shift, most=PSEUDO_QUERY_MOST)
     return dataclasses.replace(made, own_words=asking.own_words, singles=asking.singles)

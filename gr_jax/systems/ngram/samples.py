@@ -25,7 +25,8 @@ class Sampling:
     """How many identifiers of a document a question learns to write in each view, and how they are drawn.
 
     Attributes:
-      spans, titles, pseudo_queries: of a document in its view.
+      spans, titles: of a document in its view.
+      pseudo_queries: so many of a document's are chosen; spans are drawn of them, in all as many as `spans`.
       span_tokens: of a span.
       title_tokens: titles are cut there.
       temperature: of the overlap by which spans and pseudo-queries are drawn; None draws all alike.
@@ -76,12 +77,19 @@ class Documents:
     ) -> list[list[int]]:
         """Spans of a document's longest segment, drawn by their overlap with a question."""
         segments = self.segments(document, view)
-        if not segments:
-            return []
-        tokens = max(segments, key=len)
+        return self._spans(max(segments, key=len), query, sampling.spans, sampling, rng) if segments else []
+
+    def _spans(
+        self,
+        tokens: Int[np.ndarray, " n"],
+        query: Sequence[int],
+        count: int,
+        sampling: Sampling,
+        rng: np.random.Generator,
+    ) -> list[list[int]]:
         starts = self._starts[tokens]
         starts[0] = True
-        count, length = sampling.spans, sampling.span_tokens
+        length = sampling.span_tokens
         if sampling.temperature is None:
             return span_samplers.uniform_spans(tokens, starts, count=count, length=length, rng=rng)
         return span_samplers.overlapping_spans(
@@ -98,14 +106,21 @@ class Documents:
     def pseudo_queries(
         self, document: int, view: str, query: Sequence[int], sampling: Sampling, rng: np.random.Generator
     ) -> list[list[int]]:
-        """Of a document's pseudo-queries those that share the most with a question, with some chance."""
+        """Spans of those of a document's pseudo-queries that share the most with a question, with some chance.
+
+        Not the queries' first words: "what is the name of" stands in many and names none.
+        """
         segments = self.segments(document, view)
+        if not segments or not sampling.pseudo_queries:
+            return []
         asked = np.asarray(query, np.int64)
         shared = np.asarray([self.rarity[np.intersect1d(tokens, asked)].sum() for tokens in segments])
         if sampling.temperature is not None:
             shared = shared / sampling.temperature
         best = np.argsort(-(shared + rng.gumbel(size=len(segments))), kind="stable")[: sampling.pseudo_queries]
-        return [segments[one][: sampling.span_tokens].tolist() for one in best]
+        count = -(-sampling.spans // len(best))
+        found = [self._spans(segments[one], query, count, sampling, rng) for one in best]
+        return [span for of_one in zip(*found, strict=True) for span in of_one]  # each query's turn
 
 
 def source_targets(

@@ -47,8 +47,8 @@ class NgramWriting(CopyTraining):
     Attributes:
       encoder: a pretrained one is not trained further.
       multipliers: for an encoder from scratch alone.
-      spans, titles, pseudo_queries: of a document that a question may learn to write, in their views; a row takes as
-        many as fit.
+      spans, titles: of a document that a question may learn to write, in their views; a row takes as many as fit.
+      pseudo_queries: so many of a document's, of which as many spans are drawn.
       span_tokens: of a span.
       title_tokens: longer titles are not learned.
       temperature: of the overlap with the question by which spans are drawn; None draws all alike.
