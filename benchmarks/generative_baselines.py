@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import docid_comparisons, harness, slow_ngram_scorer
+from benchmarks import docid_comparisons, harness, slow_ngram_scorer, views_left_out
 from benchmarks.dense_quality import STANDARD
 from benchmarks.recipe_runs import MEASURES, RecipeRun
 from gr_jax.corpus import Corpus, read_beir
@@ -92,6 +92,15 @@ def above(run: RecipeRun, name: str, other: RecipeRun, other_name: str) -> Value
         found = compare(first, second, measure)
         values |= {f"{measure} above": found.difference, f"p {measure}": found.p_t}
     return values
+
+
+def without_view(run: RecipeRun, view: str) -> Values:
+    """What is reached without a view of questions, and how far all views are above it, over all splits together."""
+    splits = [views_left_out.evaluations(run, split) for split in SPLITS[run.data]]
+    whole, less = (together([split[name] for split in splits]) for name in ("", view))
+    found = compare(whole, less, MEASURE)
+    low, high = found.interval
+    return {**less, f"{MEASURE} of all above": found.difference, "low": low, "high": high, "p": found.p_t}
 
 
 # ── The scorer by itself.
@@ -335,6 +344,20 @@ def rows() -> list[harness.Row]:
                     seeds=(0,),
                     runs=[run, other],
                     note="paired t-test over the queries of one training",
+                )
+            )
+        run = trained(data, "MINDER")
+        for view, what in views_left_out.VIEWS.items():
+            table.append(
+                harness.Row(
+                    name=f"{data} {' + '.join(splits)} MINDER without {what}",
+                    config={"splits": list(splits), "view": view},
+                    measure=functools.partial(without_view, run, view),
+                    at_most={"p": 0.05},
+                    corpus=run.fingerprint,
+                    seeds=(0,),
+                    runs=[run],
+                    note="left out where documents are ranked; paired t-test over the queries of one training",
                 )
             )
     table += docid_comparisons.rows() + japanese_rows()

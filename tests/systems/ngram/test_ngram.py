@@ -11,15 +11,17 @@ import gr_jax
 from gr_jax import corpus as corpus_lib
 from gr_jax import storage
 from gr_jax.constraints import FMIndex, ShardedFMIndex
+from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.docids.spans import token_text
 from gr_jax.errors import InputError, InputWarning
 from gr_jax.retrievers import GenerativeRetriever
 from gr_jax.retrievers.base import updatable
 from gr_jax.retrievers.documents_of import Written
 from gr_jax.retrievers.ngrams import Found, NgramAggregation
+from gr_jax.retrievers.views import View
 from gr_jax.systems import MINDER, SEAL, Asking, GeneratedQueries, NgramWriting, QueryGenerating
 from gr_jax.systems.ngram import samples
-from gr_jax.systems.ngram.asking import SAID
+from gr_jax.systems.ngram.asking import ASKED, SAID, _ngram_view
 from gr_jax.text import ByteVocabulary
 from tests import small_data
 
@@ -193,6 +195,36 @@ def test_what_a_question_learns_to_write(beir):
         assert vocabulary.decode(data.sources[2 * number + 1]).endswith("|| title")
     rates = samples.copy_rates(data, vocabulary.size)
     assert ((rates > 0) & (rates < 1)).all()
+
+
+@pytest.mark.parametrize("temperature", [1.0, None])
+def test_spans_of_generated_queries_are_learned(beir, temperature):
+    dataset, vocabulary = corpus_lib.read_beir(beir), ByteVocabulary()
+    letters = [chr(ord("A") + number) for number in range(len(dataset.corpus))]
+    asked = [f"what is the name of {letter} in latin ?" for letter in letters for _ in range(2)]
+    owners = np.repeat(np.arange(len(dataset.corpus), dtype=np.int32), 2)
+    made = PseudoQueries(asked, owners, np.zeros(len(asked), np.int8), ("generated",), dataset.corpus.fingerprint)
+    said = token_text(dataset.corpus, vocabulary, views=(SAID, ASKED), pseudo_queries=made)
+    documents = samples.Documents(said, vocabulary, vocabulary.encode_batch(list(dataset.corpus.titles)))
+    sampling = samples.Sampling(
+        spans=6, titles=0, pseudo_queries=2, span_tokens=8, title_tokens=10, temperature=temperature, seed=0
+    )
+    rng = np.random.default_rng(0)
+    spans = documents.pseudo_queries(3, ASKED, vocabulary.encode(letters[3]), sampling, rng)
+    texts = [vocabulary.decode(span) for span in spans]
+    assert len(texts) == 6 and all(text in asked[6] and len(text) <= 8 for text in texts)
+    at_the_letter = [text.startswith("D in la") for text in texts]
+    assert all(at_the_letter) if temperature is not None else not all(at_the_letter)
+    none = dataclasses.replace(sampling, pseudo_queries=0)
+    assert documents.pseudo_queries(3, ASKED, [1], none, rng) == []
+
+
+def test_queries_count_as_they_are_or_as_the_released_code_has_them():
+    vocabulary = ByteVocabulary()
+    for shift, expected in ((None, (None, None)), (14.0, (14.0, -1.0)), (0.0, (0.0, -1.0))):
+        view = _ngram_view("pseudo_query", View("{query} || query"), vocabulary, Asking(pseudo_query_shift=shift))
+        assert (view.shift, view.most) == expected
+    assert MINDER().asking.pseudo_query_shift is None
 
 
 def test_views_that_there_are_not_are_named():
