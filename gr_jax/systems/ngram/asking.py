@@ -116,6 +116,7 @@ def _ngram_view(what: str, view: View, vocabulary: Vocabulary, asking: Asking) -
     made = NgramView(tokens=asking.tokens, own_words=0, singles=0, own_from=len(vocabulary.prefix), own_to=own_to)
     if what == TITLE:
         return dataclasses.replace(made, whole=True, tokens=asking.title_tokens)
-    if what == PSEUDO_QUERY and asking.pseudo_query_shift is not None:
-        return dataclasses.replace(made, shift=asking.pseudo_query_shift, most=PSEUDO_QUERY_MOST)
+    if what == PSEUDO_QUERY:
+        shift = asking.pseudo_query_shift
+        return dataclasses.replace(made, shift=shift, most=None if shift is None else PSEUDO_QUERY_MOST)
     return dataclasses.replace(made, own_words=asking.own_words, singles=asking.singles)

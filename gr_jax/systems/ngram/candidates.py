@@ -152,7 +152,14 @@ def _of_question(aggregation: NgramAggregation, written: Written, depth: int, ng
         held[place] = sum(score for _, score, _ in best) / max(scores[place], 1e-30)
     width = weighted.ngrams.tokens.shape[1]
     view_of = _views_of_roots(aggregation, written)
-    alone = next((view for view, one in enumerate(aggregation.views) if one.singles), 0)
+    with_singles = [view for view, one in enumerate(aggregation.views) if one.singles]
+    if len(with_singles) > 1:
+        raise InputError(
+            "single tokens of several views count, and nothing says which view a token's score is from",
+            "Let those of one view count.",
+            value=with_singles,
+        )
+    alone = with_singles[0] if with_singles else 0
     tokens = np.zeros((len(rows), width), np.int32)
     lengths, views = np.ones(len(rows), np.int32), np.full(len(rows), alone, np.int32)
     occurrences = np.zeros(len(rows))

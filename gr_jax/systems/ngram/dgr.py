@@ -43,7 +43,7 @@ class RankedWriter(MINDER):
         for number in range(self.rounds):
             last = number == self.rounds - 1
             of_round = "" if self.rounds == 1 else f"_{number + 1}"
-            before = indexing.index(corpus, words, text, student, asking=self.asking).named(f"student_index{of_round}")
+            before = indexing.index(corpus, words, text, student, asking=dev).named(f"student_index{of_round}")
             found = distilling.candidates(
                 corpus, before, depth=self.distilling.candidates, ngrams=self.distilling.ngrams
             ).named(f"candidates{of_round}")
@@ -65,7 +65,8 @@ class LTRGR(RankedWriter):
 
     It deviates from the paper as `MINDER` does. Margins are as wide as the student's ranks 1 and 10 are apart, where
     the released code has 300 and 400 of BART's scores (`Distilling.margins`), and the expectation over negatives stands
-    for one at random.
+    for one at random. Writing is learned beside it by the mean over tokens of all views together, with the weight 1
+    for a margin (`Distilling.generation`); the paper has the mean over views, and 10/3.
     """
 
     paper: ClassVar[str] = "Li et al. 2023, arXiv 2306.15222"
@@ -82,7 +83,9 @@ class DGR(RankedWriter):
 
     The paper's teacher is SimLM's cross-encoder; here it is any index on the same documents. It deviates from the paper
     as `MINDER` does. Margins are as wide as the student's ranks 1 and 10 are apart, where the released code has 300 and
-    100 of BART's scores (`Distilling.margins`).
+    100 of BART's scores (`Distilling.margins`). Writing is learned beside it by the mean over tokens of all views
+    together, with the weight 1 for a margin (`Distilling.generation`); the released code has the mean over views, and
+    5/3.
 
     Attributes:
       teacher: the folder of an index, such as `runs/dpr/hybrid/index`.

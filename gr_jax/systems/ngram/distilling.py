@@ -14,14 +14,22 @@ import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Float32
 
 from gr_jax import progress as progress_lib
 from gr_jax import storage
 from gr_jax.constraints import FMIndex
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
-from gr_jax.losses.ranking import RANKING_LOSSES, DistilledRankNet, RankedLists, RankingLoss, TwoMargins
+from gr_jax.losses.ranking import (
+    RANKING_LOSSES,
+    DistilledRankNet,
+    ListwiseKL,
+    MarginMSE,
+    RankedLists,
+    RankingLoss,
+    TwoMargins,
+)
 from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.ngrams import NgramView
@@ -92,6 +100,8 @@ class Distilling(training.Optimization):
 
     def check(self) -> None:
         training.check_keep_best("Distilling.keep_best", self.keep_best, ("dev",))
+        if self.margins is not None and not self.margins[0] > 0:
+            raise InputError("the base of margins is the unit of scores", "Give a base above 0.", value=self.margins[0])
         pool = self.candidates - 1 if self.pool is None else self.pool
         if pool < self.length - 1 or self.candidates < self.length:
             raise InputError(
@@ -129,13 +139,35 @@ def rank_distance(found: Candidates) -> float:
     return float(np.median(distances))
 
 
-def make_loss(settings: Distilling, found: Candidates) -> RankingLoss:
-    """The loss that settings name, of scores in units of the margin's base."""
+def teacher_distance(found: Candidates, taught: Float32[np.ndarray, "questions c"] | None) -> float:
+    """The median distance of a teacher's scores between ranks 1 and 10, as of `rank_distance`; 1 where it ranks
+    nothing, and the student's own where there is no teacher."""
+    if taught is None:
+        return rank_distance(found)
+    ordered = -np.sort(np.where(np.isnan(taught), np.inf, -taught), axis=1)  # those without a score last
+    counts = np.isfinite(ordered).sum(axis=1)
+    several = np.flatnonzero(counts > 1)
+    distances = ordered[several, 0] - ordered[several, np.minimum(counts[several], FAR) - 1]
+    median = float(np.median(distances)) if len(distances) else 0.0
+    return median if median > 0 else 1.0
+
+
+def make_loss(
+    settings: Distilling, found: Candidates, taught: Float32[np.ndarray, "questions c"] | None = None
+) -> RankingLoss:
+    """The loss that settings name, of scores in units of the margin's base.
+
+    What reads scores as logits gets both sides in the same unit, whatever the teacher's is: ranks 1 and 10 are three
+    nats apart.
+    """
     base, gap = margins_of(settings, found)
     kind = RANKING_LOSSES[settings.loss]
     if kind in (DistilledRankNet, TwoMargins):
         return kind(base=1.0, gap=gap / base)
-    return kind(temperature=rank_distance(found) / base / _NATS)
+    temperature = rank_distance(found) / base / _NATS
+    if kind in (ListwiseKL, MarginMSE):
+        return kind(temperature=temperature, teacher_temperature=teacher_distance(found, taught) / _NATS)
+    return kind(temperature=temperature)
 
 
 @stage()
@@ -320,7 +352,7 @@ def model(
             network,
             retriever.documents_of.views,
             asking.alpha,
-            make_loss(settings, found),
+            make_loss(settings, found, teacher),
             base,
             settings.generation,
         ),

@@ -9,6 +9,7 @@ import pytest
 from gr_jax import corpus as corpus_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
+from gr_jax.losses.ranking import RankedLists
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.scoring import candidate_scores
 from gr_jax.systems.doct5query import GeneratedQueries, QueryGenerating
@@ -116,6 +117,8 @@ def test_settings_that_fit_nothing():
         DGR()
     with pytest.raises(InputError, match="lists of 8 documents, and 6"):
         Distilling(length=8, pool=5)
+    with pytest.raises(InputError, match="above 0"):
+        Distilling(margins=(0.0, 100.0))
     assert Distilling(length=8, pool=None, candidates=8).drawing.pool is None
 
 
@@ -132,3 +135,28 @@ def test_margins_are_the_students():
     assert distilling.margins_of(Distilling(margins=(300, 100)), found) == (300, 100)
     loss = distilling.make_loss(Distilling(margins=(300, 100)), found)
     assert (loss.base, loss.gap) == (1.0, pytest.approx(1 / 3))
+
+
+@pytest.mark.parametrize("loss", ["margin_mse", "listwise_kl"])
+def test_a_teachers_unit_does_not_matter(loss):
+    rng = np.random.default_rng(0)
+    scores = -np.sort(-rng.normal(size=(5, 12)).astype(np.float32), axis=1)
+    found = Candidates(
+        np.tile(np.arange(12, dtype=np.int32), (5, 1)), scores, np.ones_like(scores), np.zeros(6, np.int64),
+        np.zeros((0, 3), np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, bool),
+        np.zeros(0, np.float32), np.zeros(61, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32),
+    )  # fmt: skip
+    taught = rng.normal(size=(5, 12)).astype(np.float32)
+    taught[0, 3:] = np.nan
+    taught[1] = np.nan
+    ordered = [-np.sort(-row[np.isfinite(row)]) for row in taught if np.isfinite(row).sum() > 1]
+    expected = np.median([row[0] - row[min(len(row), 10) - 1] for row in ordered])
+    assert distilling.teacher_distance(found, taught) == pytest.approx(expected)
+    values = []
+    for unit in (1.0, 0.01, 50.0):
+        made = distilling.make_loss(Distilling(loss=loss), found, taught * np.float32(unit))
+        lists = RankedLists(np.ones((3, 12), bool), taught[2:] * np.float32(unit))
+        values.append(np.asarray(made(scores[2:], lists)))
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-4)
+    np.testing.assert_allclose(values[2], values[0], rtol=1e-4)
+    assert distilling.teacher_distance(found, np.full_like(taught, np.nan)) == 1.0

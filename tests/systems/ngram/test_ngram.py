@@ -224,6 +224,7 @@ def test_queries_count_as_they_are_or_as_the_released_code_has_them():
     for shift, expected in ((None, (None, None)), (14.0, (14.0, -1.0)), (0.0, (0.0, -1.0))):
         view = _ngram_view("pseudo_query", View("{query} || query"), vocabulary, Asking(pseudo_query_shift=shift))
         assert (view.shift, view.most) == expected
+        assert (view.own_words, view.singles) == (0, 0)  # the question's own, and single tokens, are of the body
     assert MINDER().asking.pseudo_query_shift is None
 
 
