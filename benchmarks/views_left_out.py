@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -43,13 +44,14 @@ def evaluations(run: RecipeRun, split: str) -> Mapping[str, Evaluation]:
 
     run.make()
     dataset = read_beir(harness.data_folder(run.data))
-    qrels, loaded = dataset.split(split), index.load(run.folder / "index")
+    qrels = dataset.split(split)
+    retriever: Any = index.load(run.folder / "index").retriever
     queries, ids = list(qrels), dataset.corpus.doc_ids
     names: Mapping[str, int | None] = {"": None, **{view: row for row, view in enumerate(VIEWS)}}
     runs: dict[str, dict[str, list[tuple[str, float]]]] = {name: {} for name in names}
-    for place, written in loaded.retriever.written(dataset.query_texts(queries)):
+    for place, written in retriever.written(dataset.query_texts(queries)):
         for name, row in names.items():
             kept = written if row is None else without(written, row)
-            best = loaded.retriever.documents_of.rank(kept, _K, explain=False)
+            best = retriever.documents_of.rank(kept, _K, explain=False)
             runs[name][queries[place]] = [(ids[one.document], one.score) for one in best]
     return {name: evaluate(found, qrels, MEASURES) for name, found in runs.items()}
