@@ -54,6 +54,8 @@ class EncoderDecoder(nn.Module):
       pawa_layers: of the transformer by which NCI's head changes the output table for every prefix (see `models.pawa`,
         parameters `pawa/…`); 0 has no such head. With it, features are followed by what was made of the prefix, and
         logits are `pawa.logits_of` features and `output_table`.
+      pawa_width: numbers that are made of a prefix, by a layer that widens what the transformer gives; 0 has no such
+        layer.
       start_token: what the decoder reads before the first token that it writes: 0 as in T5, where that is no token of
         the vocabulary that is written, or any other token that stands in no sequence.
 
@@ -65,6 +67,7 @@ class EncoderDecoder(nn.Module):
     share_embeddings: bool | None = None
     query_residual: bool = False
     pawa_layers: int = 0
+    pawa_width: int = 0
     query_pooling: str = "mean"
     start_token: int = 0
 
@@ -114,7 +117,7 @@ class EncoderDecoder(nn.Module):
             self.decoder_token_embedder = t5.embedding_table(config)
         self.decoder = t5.T5Decoder(config, self.feature_dim if self.query_residual else None)
         if self.pawa_layers:
-            self.pawa = pawa.PrefixEncoder(config, self.pawa_layers, self.feature_dim)
+            self.pawa = pawa.PrefixEncoder(config, self.pawa_layers, self.feature_dim, self.pawa_width)
         if self.query_residual:
             self.query_scale = partitioning.param_with_axes(
                 "query_scale", nn.initializers.ones, (), jnp.float32, axes=()

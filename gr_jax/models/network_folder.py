@@ -70,6 +70,7 @@ def save_network(
         "share_embeddings": module.shares_embeddings,
         "query_residual": module.query_residual,
         "pawa_layers": module.pawa_layers,
+        "pawa_width": module.pawa_width,
         "query_pooling": module.query_pooling,
     }
     write(folder, config, params)
@@ -90,6 +91,7 @@ def load_network(folder: str | os.PathLike) -> tuple[EncoderDecoder, dict]:
             share_embeddings=config["share_embeddings"],
             query_residual=config["query_residual"],
             pawa_layers=config.get("pawa_layers", 0),
+            pawa_width=config.get("pawa_width", 0),
             query_pooling=config.get("query_pooling", "mean"),  # as it was before there was a choice
             start_token=config["start_token"],
         )

@@ -6,7 +6,8 @@ decoder has for it. Here a small causal transformer reads the prefix, and what i
     logits_i = h_i · (W + A_i)ᵀ,   A_i[v, k] = Σ_j kernel[v, k, j] · p_i[j]
 
 A_i is linear in p_i as in the authors' code, less its bias, which W has already. No A_i is ever made: it would take
-[batch, length, vocabulary, d] numbers.
+[batch, length, vocabulary, d] numbers. A table of its own for every prefix takes as many numbers in p_i as there are
+prefixes: a layer with a nonlinearity may widen it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from flax.linen import partitioning
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.models import t5
+from gr_jax.models.layers import ACTIVATIONS, Dense
 
 _TOKENS_AT_ONCE = 8
 
@@ -29,18 +31,21 @@ _TOKENS_AT_ONCE = 8
 class PrefixEncoder(nn.Module):
     """Reads prefixes, of whole rows or step by step, and holds the kernel that turns them into changes of the table.
 
-    A T5 decoder that sees one learned vector where others see a query. Parameters: `decoder/…`, `source`, `kernel`,
-    which starts at zero: the output table is then at first as good as it is without (centroids of clusters, say).
+    A T5 decoder that sees one learned vector where others see a query. Parameters: `decoder/…`, `source`, `wider`
+    where there is such a layer, and `kernel`, which starts at zero: the output table is then at first as good as it is
+    without (centroids of clusters, say).
 
     Attributes:
       config: sizes of a layer and of the vocabulary, of the main decoder.
       layers: of the transformer.
       feature_dim: width of the output table.
+      width: of p, after a layer that widens it; 0 takes the transformer's states as they are, as the authors do.
     """
 
     config: t5.T5Config
     layers: int
     feature_dim: int
+    width: int = 0
 
     @property
     def sizes(self) -> t5.T5Config:
@@ -53,17 +58,20 @@ class PrefixEncoder(nn.Module):
         self.source = partitioning.param_with_axes(
             "source", nn.initializers.normal(1.0), (config.emb_dim,), jnp.float32, axes=("embed",)
         )
-        shape = (config.vocab_size, self.feature_dim, config.emb_dim)
+        if self.width:
+            self.wider = Dense((self.width,), ("embed", "kv"))
+        shape = (config.vocab_size, self.feature_dim, self.width or config.emb_dim)
         self.kernel = partitioning.param_with_axes(
             "kernel", nn.initializers.zeros, shape, jnp.float32, axes=("vocab", "embed", "kv")
         )
 
     def __call__(
         self, embedded: Float[Array, "B T d"], self_mask: Bool[Array, "#B T T"], *, deterministic: bool
-    ) -> Float[Array, "B T d"]:
+    ) -> Float[Array, "B T p"]:
         """p of every position. Args: embedded decoder inputs, who may see whom."""
         seen = jnp.ones((len(embedded), 1, 1), bool)
-        return self.decoder(embedded, self._sources(len(embedded)), self_mask, seen, deterministic=deterministic)
+        states = self.decoder(embedded, self._sources(len(embedded)), self_mask, seen, deterministic=deterministic)
+        return self._widened(states)
 
     def init_cache(self, batch: int, max_len: int, beams: int) -> tuple:
         """What `step` needs: caches of self-attention, and keys and values of the learned vector."""
@@ -76,12 +84,15 @@ class PrefixEncoder(nn.Module):
         step: int | Int[Array, ""],
         ancestors: Int[Array, "B K L"],
         cache: tuple,
-    ) -> tuple[Float[Array, "B K d"], tuple]:
+    ) -> tuple[Float[Array, "B K p"], tuple]:
         """p after one more token of each hypothesis, and the cache; see `EncoderDecoder.step`."""
         written, sources = cache
         seen = jnp.ones((len(embedded), 1), bool)
         prefix, written = self.decoder.step(embedded, step, ancestors, written, sources, seen)
-        return prefix, (written, sources)
+        return self._widened(prefix), (written, sources)
+
+    def _widened(self, states: Float[Array, "B T d"]) -> Float[Array, "B T p"]:
+        return ACTIVATIONS["gelu"](self.wider(states)) if self.width else states
 
     def _sources(self, batch: int) -> Float[Array, "B 1 d"]:
         return jnp.broadcast_to(self.source.astype(self.config.dtype), (batch, 1, len(self.source)))
@@ -97,7 +108,7 @@ class AdaptiveTable:
     """
 
     table: Float[Array, "vocab f"]
-    kernel: Float[Array, "vocab f d"]
+    kernel: Float[Array, "vocab f p"]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,7 +118,7 @@ class AdaptiveTable:
     def __getitem__(self, tokens: slice) -> AdaptiveTable:
         return AdaptiveTable(self.table[tokens], self.kernel[tokens])
 
-    def logits(self, features: Float[Array, "... f_plus_d"]) -> Float[Array, "... vocab"]:
+    def logits(self, features: Float[Array, "... f_plus_p"]) -> Float[Array, "... vocab"]:
         """Args: features h, and behind them p."""
         width = self.table.shape[1]
         own, prefix = features[..., :width], features[..., width:]

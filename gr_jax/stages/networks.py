@@ -44,6 +44,8 @@ class Network(Settings):
         Codes of residual quantisation all start with `temperature`: a document is the sum of its codes.
       pawa_layers: of the transformer by which NCI's head changes the output table for every prefix; None has no such
         head.
+      pawa_width: numbers that this head makes of a prefix; None makes as many as the decoder is wide, without the layer
+        that widens them, as the authors do. With more than there are prefixes, each can have a table of its own.
     """
 
     encoder: str = setting("minilm", identity=pretrained_lib.identity)
@@ -60,6 +62,7 @@ class Network(Settings):
     temperature: float = setting(0.05, above=0)
     cluster_temperature: float = setting(1.0, above=0)
     pawa_layers: int | None = setting(None, at_least=1, neutral=None)
+    pawa_width: int | None = setting(None, at_least=1, neutral=None)
 
     def check(self) -> None:
         check_heads("Network", self.width, self.heads)
@@ -117,6 +120,7 @@ def make_network(
         share_embeddings=False,
         query_residual=network.query_residual,
         pawa_layers=network.pawa_layers or 0,
+        pawa_width=network.pawa_width or 0,
         query_pooling=query_pooling,
     )
     return module, pretrained

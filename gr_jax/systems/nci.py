@@ -26,7 +26,8 @@ class NCI(DocidWriter):
     It deviates from the paper in what it stands on: the document encoder is that of `gdr`, MiniLM fine-tuned as a
     retriever, where the paper has BERT as it is; the encoder of queries starts from it, where the paper's is T5's; the
     decoder and the head have fewer layers; pseudo-queries are made by rules, where the paper generates 15 a document;
-    and tables start from the centroids of the documents under each prefix. A token is told from its siblings alone, so
+    tables start from the centroids of the documents under each prefix; and a layer with a nonlinearity widens what the
+    head makes of a prefix, so that each prefix can have a table of its own. A token is told from its siblings alone, so
     that no level may be flat: clusters start nearly as sharp as documents, where `DSIClusters` starts them flat.
 
     Attributes:
@@ -37,7 +38,7 @@ class NCI(DocidWriter):
     paper: ClassVar[str] = "Wang et al. 2022, arXiv 2206.02743"
 
     name: str = "NCI"
-    network: Network = setting(Network(pawa_layers=1, cluster_temperature=0.1))
+    network: Network = setting(Network(pawa_layers=1, pawa_width=1024, cluster_temperature=0.1))
     identifiers: Identifiers = setting(Identifiers(branching=30, leaf_capacity=30, tokens="position"))
     # Fewer steps than `DSIClusters` has: where every prefix changes the table, a step takes long.
     training: Training | None = setting(

@@ -63,6 +63,26 @@ def test_what_is_made_of_a_prefix_knows_the_prefix_alone():
     assert (later > 1e-2).all()
 
 
+def test_a_layer_widens_what_is_made_of_a_prefix(tmp_path):
+    """p is then gelu(states · kernel), in the rows of a batch and in decoding."""
+    wide = EncoderDecoder(BERT, T5, query_residual=True, pawa_layers=2, pawa_width=40)
+    wider = np.random.default_rng(1).normal(size=(16, 40)).astype(np.float32) / 4
+    params = {**parameters(), "pawa": {**parameters()["pawa"], "wider": {"kernel": wider}}}
+    params["pawa"]["kernel"] = np.zeros((16, 12, 40), np.float32)
+    inputs = np.array([[0, 2, 7], [0, 4, 7]], np.int32)
+    states = apply("features", SOURCES, inputs)[..., 12:]
+    made = apply("features", SOURCES, inputs, module=wide, params=params)[..., 12:]
+    np.testing.assert_allclose(made, jax.nn.gelu(states @ wider, approximate=True), atol=1e-5)
+    model = EncoderDecoderModel(wide, normalize="level", levels=LEVELS)
+    decoder = model.decoder(params)
+    cache = decoder.start(SOURCES, beams=1, max_len=3)
+    features, _ = wide.apply({"params": params}, np.zeros((2, 1), np.int32), 0, np.zeros((2, 1, 3), np.int32), cache,
+                             method="step")  # fmt: skip
+    np.testing.assert_allclose(features[:, 0, 12:], made[:, 0], atol=1e-5)
+    save_network(tmp_path, wide, params)
+    assert load_network(tmp_path)[0].pawa_width == 40
+
+
 def test_without_training_the_table_is_the_one_that_it_would_be():
     params = initial()
     inputs = np.array([[0, 2, 7], [0, 4, 7]], np.int32)
@@ -183,5 +203,5 @@ def test_gdr_trains_the_head():
 def test_a_folder_gives_the_same_network_back(tmp_path):
     save_network(tmp_path, MODULE, parameters())
     module, params = load_network(tmp_path)
-    assert module.pawa_layers == 2
+    assert (module.pawa_layers, module.pawa_width) == (2, 0)
     jax.tree.map(np.testing.assert_array_equal, params, dict(parameters()))

@@ -34,7 +34,7 @@ ALL = [
 LATER = {
     systems.PseudoQueries: {"generated"},
     systems.ContrastiveTraining: {"margin_mse", "teacher_kl"},
-    systems.Network: {"pawa_layers"},
+    systems.Network: {"pawa_layers", "pawa_width"},
     systems.Training: {"rdrop"},
     systems.Identifiers: {"permuted"},
     systems.Encoders: {"pretrained_layers"},
@@ -55,6 +55,7 @@ def test_every_field_is_part_of_the_configuration(kind):
     [
         (systems.ContrastiveTraining, "margin_mse", 0.5),
         (systems.Network, "pawa_layers", 1),
+        (systems.Network, "pawa_width", 8),
         (systems.Training, "rdrop", 0.15),
         (systems.Encoders, "pretrained_layers", 0),
     ],
