@@ -53,7 +53,7 @@ def nearest_kernel(
     missing: Float[np.ndarray, "nodes f"],
     vocab_size: int,
     *,
-    ridge: float = 1e-3,
+    ridge: float = 1e-6,
 ) -> Float[np.ndarray, "vocab f d"]:
     """The kernel with which `kernel[token] · states[parent]` is nearest to `missing`, over all nodes; zero for tokens
     of no node, and of one, for which the row can be what it should.

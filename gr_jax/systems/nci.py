@@ -38,7 +38,7 @@ class NCI(DocidWriter):
     paper: ClassVar[str] = "Wang et al. 2022, arXiv 2206.02743"
 
     name: str = "NCI"
-    network: Network = setting(Network(pawa_layers=1, pawa_width=1024, cluster_temperature=0.1))
+    network: Network = setting(Network(pawa_layers=1, pawa_width=1024, cluster_temperature=0.05))
     identifiers: Identifiers = setting(Identifiers(branching=30, leaf_capacity=30, tokens="position"))
     # Fewer steps than `DSIClusters` has: where every prefix changes the table, a step takes long.
     training: Training | None = setting(
