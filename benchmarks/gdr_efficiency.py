@@ -59,7 +59,8 @@ def memory(system: str) -> Mapping[str, float]:
     folder = run.folder / "index" / "retriever"
     sizes = {file.relative_to(folder): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
     fixed = sum(size for file, size in sizes.items() if _is_fixed(file))
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(retriever.params))
+    network = retriever if system == "gdr" else retriever.model
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(network.params))
     dataset = _dataset()
     queries, gold = dataset.split_queries("test"), gdr_quality.answers(dataset, "test")
     values = {
