@@ -41,6 +41,9 @@ from gr_jax.systems.ngram import MINDER as MINDER
 from gr_jax.systems.ngram import SEAL as SEAL
 from gr_jax.systems.ngram import Asking as Asking
 from gr_jax.systems.ngram import NgramWriting as NgramWriting
+from gr_jax.systems.ngram.dgr import DGR as DGR
+from gr_jax.systems.ngram.dgr import LTRGR as LTRGR
+from gr_jax.systems.ngram.distilling import Distilling as Distilling
 
 # Every system, in the order in which they are listed: `python -m launch.recipe --list`. A new one adds a line.
 SYSTEMS: tuple[type[System], ...] = (
@@ -56,4 +59,6 @@ SYSTEMS: tuple[type[System], ...] = (
     DSIQG,
     SEAL,
     MINDER,
+    LTRGR,
+    DGR,
 )

@@ -37,6 +37,9 @@ class System(Settings):
         """
         raise NotImplementedError
 
+    def check_data(self, dataset: corpus_lib.Dataset) -> None:
+        """Raises InputError where the system cannot learn from these documents and questions; before it trains."""
+
     def run(
         self,
         source: Source | str | os.PathLike,
@@ -73,6 +76,7 @@ class System(Settings):
         runner.run([corpus])
         dataset = documents.load_dataset(runner.folder(corpus))
         say(dataset.summary())
+        self.check_data(dataset)
         _say_what_is_missing(dataset, every, say)
         runner.run([one for one in wanted if one is not corpus], corpus=dataset.corpus.fingerprint)
         runner.say_what_is_stale([one for one in every if one not in wanted])

@@ -28,7 +28,7 @@ class NCI(DocidWriter):
     decoder and the head have fewer layers; pseudo-queries are made by rules, where the paper generates 15 a document;
     tables start from the centroids of the documents under each prefix; and a layer with a nonlinearity widens what the
     head makes of a prefix, so that each prefix can have a table of its own. A token is told from its siblings alone, so
-    that no level may be flat: clusters start nearly as sharp as documents, where `DSIClusters` starts them flat.
+    that no level may be flat: clusters start as sharp as documents, where `DSIClusters` starts them flat.
 
     Attributes:
       name: in tables.

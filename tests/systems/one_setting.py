@@ -27,6 +27,8 @@ OTHER: dict[str, Any] = {
     "ContrastiveTraining.keep_best": "dev/Success@1",
     "QueryGenerating.keep_best": None,
     "NgramWriting.keep_best": "dev/Success@1",
+    "Distilling.keep_best": "dev/Success@1",
+    "Distilling.margins": (300.0, 100.0),
     "NgramWriting.width": 390,
     "NgramWriting.heads": 12,
     "ClusterSearch.measure": "nDCG@10",

@@ -26,6 +26,8 @@ SYSTEMS = {
     "dsi_qg": systems.DSIQG,
     "seal": systems.SEAL,
     "minder": systems.MINDER,
+    "ltrgr": systems.LTRGR,
+    "dgr": systems.DGR,
 }
 # What an ablation changes of GDR, or of NCI; and the system that a small budget is of, where it is not named after it.
 ABLATIONS = {

@@ -10,7 +10,7 @@ from typing import Any
 import gin
 import pytest
 
-from gr_jax import systems
+from gr_jax import storage, systems
 from gr_jax.errors import InputError
 from gr_jax.stages.settings import Settings
 from gr_jax.systems import GDR, System
@@ -18,6 +18,7 @@ from gr_jax.systems.docid_writer import DocidWriter
 from tests.systems import one_setting
 
 NAMED = {cls.__name__: cls for cls in systems.SYSTEMS}
+_MINDERS = ("MINDER", "LTRGR", "DGR")
 # Settings that no valid value but the default can have, and what says so.
 REFUSED = {
     "GDR training.margin_mse": "teacher",
@@ -38,10 +39,10 @@ REFUSED = {
     "BM25CrossEncoder encoders.document_prefix": "prefix",
     "BM25CrossEncoder mining.refresh_every": "kinds",
     "BM25CrossEncoder training.chunks": "chunks",
-    **{f"{name} generator.multipliers": "multipliers" for name in ("BM25DocT5Query", "DSIQG", "MINDER")},
-    **{f"{name} generator.dev_queries": "dev" for name in ("BM25DocT5Query", "DSIQG", "MINDER")},
-    **{f"{name} writing.multipliers": "multipliers" for name in ("SEAL", "MINDER")},
-    **{f"{name} asking.writes": "no such views" for name in ("SEAL", "MINDER")},
+    **{f"{name} generator.multipliers": "multipliers" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
+    **{f"{name} generator.dev_queries": "dev" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
+    **{f"{name} writing.multipliers": "multipliers" for name in ("SEAL", *_MINDERS)},
+    **{f"{name} asking.writes": "no such views" for name in ("SEAL", *_MINDERS)},
 }
 # What several trainings have to have alike is changed in all of them.
 ALIKE = {
@@ -62,13 +63,25 @@ def folders(tmp_path_factory) -> dict[str, pathlib.Path]:
         (root / name / "file").write_text(name)
     for name in ("negatives", "other_negatives"):
         (root / name).write_text(name)
+    for name in ("teacher", "other_teacher"):
+        with storage.write_folder(root / name, "index", meta={"name": name}) as new:
+            (new / "file").write_text(name)
     return {
         "encoder": root / "encoder",
         "PseudoQueries.generated": root / "other_table",
         "Mining.file": root / "other_negatives",
         "table": root / "table",
         "negatives": root / "negatives",
+        "teacher": root / "teacher",
+        "DGR.teacher": root / "other_teacher",
     }
+
+
+def as_tested(name: str, folders: dict[str, pathlib.Path]) -> System:
+    """The system as it is by default; with all of its trainings, and with a teacher where it needs one."""
+    if name == "DGR":
+        return systems.DGR(teacher=str(folders["teacher"]))
+    return OF_GDR if name == "GDR" else NAMED[name]()
 
 
 def before(system: System, field: str, name: str, folders: dict[str, pathlib.Path]) -> System:
@@ -250,6 +263,10 @@ def test_exactly_the_expected_stages_get_another_key(name, folders):
 
 _RESULTS = {"results"}  # which say seeds, pseudo-queries and names
 _ENCODER = {"encoder_pairs", "encoder_negatives", "document_encoder"}
+_RANKED = {"candidates", "model"}
+_ROUNDS = {
+    f"{name}{number}" for name in ("candidates", "student", "student_index", "taught") for number in ("", "_1", "_2")
+}
 READ_BY: dict[str, set[str]] = {
     "BM25": _RESULTS,
     "DPR": {"hybrid", *_RESULTS},
@@ -262,6 +279,9 @@ READ_BY: dict[str, set[str]] = {
     "DSIQG": {"hybrid", *_RESULTS},
     "SEAL": {"model", "hybrid", *_RESULTS},
     "MINDER": {"model", "hybrid", *_RESULTS},
+    "LTRGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
+    "DGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
+    "Distilling": _RANKED,
     "NgramWriting": {"vocabulary", "ngrams", "model", *_RESULTS},
     "Asking": {"model", "index"},
     "GDR": {"index", "hybrid", "joint_vectors", "passage_vectors", "pieces", *_RESULTS},
@@ -292,8 +312,12 @@ _GENERATOR = {"generator_vocabulary", "vocabulary"}  # which are one where both 
 ALSO_READ_BY = {
     ("BM25DocT5Query", "Lexical"): {"index"},
     ("DSIQG", "Training"): {"generator", "generated"},  # without training nothing is generated
-    **dict.fromkeys((("DSIQG", "Network"), ("MINDER", "NgramWriting")), _GENERATOR),
-    **dict.fromkeys((("DSIQG", "QueryGenerating"), ("MINDER", "QueryGenerating")), _GENERATOR),
+    ("DSIQG", "Network"): _GENERATOR,
+    ("DSIQG", "QueryGenerating"): _GENERATOR,
+    **{(name, "QueryGenerating"): _GENERATOR for name in _MINDERS},
+    ("MINDER", "NgramWriting"): _GENERATOR,
+    **{(name, "NgramWriting"): {"student", "student_index", *_GENERATOR} for name in ("LTRGR", "DGR")},
+    **{(name, "Asking"): {"student", "student_index"} for name in ("LTRGR", "DGR")},
 }
 # What is for answering alone trains nothing again.
 ANSWERS = {
@@ -318,7 +342,7 @@ NOTHING_READS = {
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_setting_is_read_by_the_stages_of_its_class_and_by_no_others(name, folders):
-    system = OF_GDR if name == "GDR" else NAMED[name]()
+    system = as_tested(name, folders)
     quiet, wrong = set(NOTHING_READS.get(name, ())), {}
     for field, one in one_setting.settings_of(system):
         setting = said(field, one)
@@ -351,7 +375,7 @@ def _class_of(system: System, field: str) -> str:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_settings_that_are_refused_are_named(name, folders):
-    system = OF_GDR if name == "GDR" else NAMED[name]()
+    system = as_tested(name, folders)
     for field, one in one_setting.settings_of(system):
         words = REFUSED.get(f"{name} {said(field, one)}")
         if words is not None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import gin
 
+from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.stages.graph import Stage
 from gr_jax.stages.settings import setting
@@ -33,6 +34,22 @@ class RankedWriter(MINDER):
     def teachers(self) -> str | None:
         """The index that orders what is found; None: the labels alone say what is right."""
         return None
+
+    def check_data(self, dataset: Dataset) -> None:
+        super().check_data(dataset)
+        if self.distilling is None:
+            return
+        if not len(dataset.qrels.get("train", ())):
+            raise InputError(
+                f"{self.name} ranks documents for training questions, and there are none",
+                "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
+            )
+        if len(dataset.corpus) < self.distilling.length:
+            raise InputError(
+                f"lists of {self.distilling.length} documents, and there are {len(dataset.corpus)}",
+                f"Set Distilling.length to {len(dataset.corpus)} or fewer.",
+                value=self.distilling.length,
+            )
 
     def model_of(self, corpus: Stage, words: Stage, text: Stage) -> Stage:
         student = super().model_of(corpus, words, text)
@@ -88,7 +105,8 @@ class DGR(RankedWriter):
     5/3.
 
     Attributes:
-      teacher: the folder of an index, such as `runs/dpr/hybrid/index`.
+      teacher: any index on the same documents: a MODEL_DIR such as `runs/dpr`, or its combination with BM25,
+        `runs/dpr/hybrid`.
     """
 
     paper: ClassVar[str] = "Li et al. 2024, arXiv 2402.10769"
@@ -96,14 +114,19 @@ class DGR(RankedWriter):
     name: str = "DGR"
     teacher: str | None = None
 
-    def check(self) -> None:
-        super().check()
+    def check_data(self, dataset: Dataset) -> None:
+        super().check_data(dataset)
+        if self.teacher is not None and self.distilling is not None:
+            Teacher(self.teacher).check(dataset)
+
+    def stages(self, corpus: Stage) -> Stage:
         if self.teacher is None and self.distilling is not None:
             raise InputError(
                 "DGR learns from a teacher, and none is named",
-                "Set DGR.teacher to the folder of an index on the same documents: "
-                '--gin.DGR.teacher=\\"runs/dpr/index\\".',
+                "Set DGR.teacher to the folder of a run on the same documents: "
+                '--gin.DGR.teacher=\\"runs/dpr/hybrid\\".',
             )
+        return super().stages(corpus)
 
     @property
     def teachers(self) -> str | None:

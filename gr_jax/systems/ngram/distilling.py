@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Float32
 from gr_jax import progress as progress_lib
 from gr_jax import storage
 from gr_jax.constraints import FMIndex
+from gr_jax.corpus import Dataset
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
 from gr_jax.losses.ranking import (
@@ -192,14 +193,31 @@ class Teacher:
     """An index folder whose scores order a student's candidates.
 
     Attributes:
-      index: its folder; of a run, its folder `index` or `hybrid/index`.
+      named: its folder, or the one that it is in: a MODEL_DIR, or a run's `hybrid`.
     """
 
-    index: str
+    named: str
+
+    @property
+    def index(self) -> pathlib.Path:
+        """The folder of the index itself."""
+        inner = pathlib.Path(self.named) / "index"
+        return inner if (inner / storage.MANIFEST).is_file() else pathlib.Path(self.named)
 
     def identity(self) -> Any:
         """What its files hold."""
-        return storage.read_folder(self.index, verify=False).files
+        return storage.read_folder(self.index, indexes.KIND, verify=False).files
+
+    def check(self, dataset: Dataset) -> None:
+        """Raises InputError where it is of other documents."""
+        found = storage.read_folder(self.index, indexes.KIND, verify=False).corpus
+        if found != dataset.corpus.fingerprint:
+            raise InputError(
+                "a teacher of another corpus",
+                "Name the index of a run on the same documents.",
+                file=self.index,
+                value=found,
+            )
 
 
 @stage()
@@ -210,14 +228,8 @@ def taught(place: Place, corpus: pathlib.Path, candidates: pathlib.Path, *, teac
     Interrupted, it goes on behind the last questions that it was asked.
     """
     dataset, found = load_dataset(corpus), Candidates.load(candidates / "found")
+    teacher.check(dataset)
     searcher = indexes.load(teacher.index)
-    if searcher.corpus.fingerprint != dataset.corpus.fingerprint:
-        raise InputError(
-            "a teacher of another corpus",
-            "Name the index of a run on the same documents.",
-            file=teacher.index,
-            value=searcher.corpus.fingerprint,
-        )
     questions = dataset.split_queries("train").texts
     parts = []
     with progress_lib.bar("Asking the teacher", len(questions), enabled=True) as bar:

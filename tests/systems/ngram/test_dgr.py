@@ -114,7 +114,7 @@ def test_a_teacher_of_another_corpus_is_named(beir, teacher, tmp_path):
 
 def test_settings_that_fit_nothing():
     with pytest.raises(InputError, match="none is named"):
-        DGR()
+        DGR().run("documents", "runs/dgr")
     with pytest.raises(InputError, match="lists of 8 documents, and 6"):
         Distilling(length=8, pool=5)
     with pytest.raises(InputError, match="above 0"):
