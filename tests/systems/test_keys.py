@@ -352,6 +352,8 @@ def test_a_setting_is_read_by_the_stages_of_its_class_and_by_no_others(name, fol
         old, new = map(one_setting.stages, change(system, field, one, folders))
         readers, moved = one_setting.first_changed(old, new), one_setting.changed(old, new)
         allowed = READ_BY[cls] | ALSO_READ_BY.get((name, cls), set())
+        if not one:  # what is off takes its stages along
+            allowed |= READ_BY[type(system).__name__]
         if not readers <= allowed or bool(moved) == (setting in quiet):
             wrong[setting] = sorted(readers)
         if one in (ANSWERS.get(cls) or ()) or (cls in ANSWERS and ANSWERS[cls] is None):
