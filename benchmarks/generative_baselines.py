@@ -69,7 +69,7 @@ def reached(run: RecipeRun, split: str, name: str) -> Values:
         return values | {"bytes a document": folder_bytes(run.input_folder("results", "bm25")) / index["documents"]}
     values["bytes a document"] = index["bytes"] / index["documents"]
     if run.training().get("core_seconds"):
-        values["core-minutes"] = run.core_minutes(["model", "generator", "generated"])
+        values["core-minutes"] = run.core_minutes(["model", "student", "generator", "generated"])
     return values
 
 

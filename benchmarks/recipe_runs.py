@@ -35,7 +35,11 @@ MEASURES = ("Success@1", "Success@10", "R@100", "RR@10")
 PYTHON_DOCS = "python_docs"  # no folder: the documentation of what is installed
 PYTHON_DOCS_GIN = "gin_configs/data/python_docs.gin"  # of which a system of its own says so itself
 # What settings have in the place of folders of other runs.
-_ENCODER, _QUERIES = "encoder", "queries"
+_ENCODER, _QUERIES, _TEACHER = "encoder", "queries", "teacher"
+# What is taken of a run that is trained already → what it is called here: its model, or where it goes on to learn from
+# lists, its student.
+_TAKEN = {"model": "model", "query_model": "query_model"}
+_STUDENTS = {"generator": "generator", "generated": "generated", "model": "student"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +56,10 @@ class RecipeRun:
       budget: of `gin_configs/budgets/`; "" leaves the system's own.
       ablation: of `gin_configs/ablations/`, read last; "" is none.
       flags: gin bindings, over all of these.
-      trained: the run whose model this one's is, by the same settings; it is not trained again.
+      trained: the run whose model this one's is, or its student's, by the same settings; it is not trained again.
       encoder: the run of `dpr` whose encoder this one takes for its documents.
       queries: the run of `bm25_doct5query` whose generated queries this one is trained with.
+      teacher: the run whose combination with BM25 teaches this one, of `dgr`.
     """
 
     group: str
@@ -69,6 +74,7 @@ class RecipeRun:
     encoder: RecipeRun | None = None
     queries: RecipeRun | None = None
     model: str = ""
+    teacher: RecipeRun | None = None
 
     @property
     def folder(self) -> pathlib.Path:
@@ -101,6 +107,8 @@ class RecipeRun:
             bindings.append(f'{type(self.resolved()).__name__}.trained="{self.encoder.folder}"')
         if self.queries is not None:
             bindings.append(f'PseudoQueries.generated="{self.queries.folder / "generated" / "pseudo_queries"}"')
+        if self.teacher is not None:
+            bindings.append(f'DGR.teacher="{self.teacher.folder / "hybrid"}"')
         files = [f"--gin_file={file}" for file in self.gin_files]
         return [*files, *(f"--gin.{binding}" for binding in (*bindings, *self.flags))]
 
@@ -111,12 +119,12 @@ class RecipeRun:
         Raises:
           InputError: the process failed.
         """
-        for other in (self.trained, self.encoder, self.queries):
+        for other in (self.trained, self.encoder, self.queries, self.teacher):
             if other is not None:
                 other.make()
         if self.trained is not None:
-            for stage in ("model", "query_model"):
-                copy_stage(self.trained.folder / stage, self.folder / stage)
+            for stage, name in (_STUDENTS if self.system in ("ltrgr", "dgr") else _TAKEN).items():
+                copy_stage(self.trained.folder / stage, self.folder / name)
         launch("recipe", *self.arguments())
 
     def resolved(self) -> System:
@@ -129,6 +137,8 @@ class RecipeRun:
         bindings = ['MODEL_DIR=""', *([] if self.data == PYTHON_DOCS else ['CORPUS=""']), *self.flags]
         if self.queries is not None:
             bindings.append(f'PseudoQueries.generated="{_QUERIES}"')
+        if self.teacher is not None:
+            bindings.append(f'DGR.teacher="{_TEACHER}"')
         if self.encoder is not None:
             bindings += [f"{name}.encoder_training=None" for name in ("GDR", "NCI", "DSIClusters")]
         return resolved.resolve(self.gin_files, tuple(bindings))
@@ -154,7 +164,8 @@ class RecipeRun:
 
         system, source = self._resolved()
         settings = resolved.plain(system)
-        taken = {name: run for name, run in ((_ENCODER, self.encoder), (_QUERIES, self.queries)) if run is not None}
+        others = ((_ENCODER, self.encoder), (_QUERIES, self.queries), (_TEACHER, self.teacher))
+        taken = {name: run for name, run in others if run is not None}
         if _ENCODER in taken:
             settings |= {"trained": _ENCODER}
             del settings["encoder_training"], settings["encoder_mining"]
@@ -176,7 +187,7 @@ class RecipeRun:
 
         instead = {} if self.encoder is None else {document_encoder.NAME: document_encoder.taken}
         found = resolved.versions(self.resolved(), instead)
-        for run in (self.encoder, self.queries):
+        for run in (self.encoder, self.queries, self.teacher):
             found |= run.versions() if run is not None else {}
         return found
 
@@ -184,11 +195,11 @@ class RecipeRun:
         """The corpus' fingerprint."""
         return fingerprint(self.data, self.subset)
 
-    def evaluation(self, split: str, system: str) -> Evaluation:
+    def evaluation(self, split: str, system: str, measures: Sequence[str] = MEASURES) -> Evaluation:
         """What one of the run's systems reached on a split, once it is made."""
         results = self.folder / "results"
         run = Run.load(results / "runs" / f"{'_'.join(system.split())}.{split}.trec")
-        return evaluate(run, Qrels.load(results / "qrels" / f"{split}.tsv"), MEASURES)
+        return evaluate(run, Qrels.load(results / "qrels" / f"{split}.tsv"), measures)
 
     def training(self) -> Mapping[str, Any]:
         """What the model's folder says of its training, once it is made."""
