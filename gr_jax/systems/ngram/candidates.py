@@ -20,7 +20,7 @@ from gr_jax.retrievers.ngrams import NgramAggregation
 
 KIND = "ngram_candidates"
 _COLUMNS = (
-    "documents", "scores", "held", "ngram_offsets", "tokens", "lengths", "views", "single", "log_chance",
+    "documents", "scores", "held", "ngram_offsets", "tokens", "lengths", "views", "single", "log_chance", "weights",
     "part_offsets", "parts", "coefficients",
 )  # fmt: skip
 
@@ -39,6 +39,7 @@ class Candidates:
       views: int32[n-grams], the view of the question in which each is written.
       single: bool[n-grams], tokens that count alone.
       log_chance: float32[n-grams], log p(n), how likely each is anywhere.
+      weights: float32[n-grams], what each counted for when the documents were retrieved.
       part_offsets: int64[questions · c + 1]; of candidate j of question i the parts at i · c + j.
       parts: int32[parts], n-grams that count in the document, numbered from 0 on in their question.
       coefficients: float32[parts], for which share of its weight each counts.
@@ -53,6 +54,7 @@ class Candidates:
     views: Int32[np.ndarray, " ngrams"]
     single: np.ndarray
     log_chance: Float32[np.ndarray, " ngrams"]
+    weights: Float32[np.ndarray, " ngrams"]
     part_offsets: Int64[np.ndarray, " candidates_plus_1"]
     parts: Int32[np.ndarray, " parts"]
     coefficients: Float32[np.ndarray, " parts"]
@@ -139,6 +141,7 @@ def _of_question(aggregation: NgramAggregation, written: Written, depth: int, ng
     scorer = aggregation.scorer
     weighted = scorer.weighted(*aggregation.ngrams_of(written))
     documents, scores = scorer.search(weighted, depth)
+    weights = list[float]()
     rows: dict[int, int] = {}  # number of an n-gram, or −1 − a single token → its row, as they are first needed
     parts, coefficients, counts = list[int](), list[float](), np.zeros(depth, np.int64)
     held = np.zeros(depth, np.float32)
@@ -146,7 +149,10 @@ def _of_question(aggregation: NgramAggregation, written: Written, depth: int, ng
         best = scorer.parts(weighted, document)[:ngrams]
         for number, score, _ in best:
             weight = weighted.singles[-1 - number] if number < 0 else weighted.weights[number]
-            parts.append(rows.setdefault(number, len(rows)))
+            if number not in rows:
+                rows[number] = len(rows)
+                weights.append(weight)
+            parts.append(rows[number])
             coefficients.append(score / weight)
         counts[place] = len(best)
         held[place] = sum(score for _, score, _ in best) / max(scores[place], 1e-30)
@@ -181,6 +187,7 @@ def _of_question(aggregation: NgramAggregation, written: Written, depth: int, ng
         views=views,
         single=np.array([number < 0 for number in rows], bool),
         log_chance=np.log((occurrences + smoothing) / (len(scorer.text.tokens) + smoothing)).astype(np.float32),
+        weights=np.array(weights, np.float32),
         part_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         parts=np.array(parts, np.int32),
         coefficients=np.array(coefficients, np.float32),

@@ -248,6 +248,15 @@ def taught(place: Place, corpus: pathlib.Path, candidates: pathlib.Path, *, teac
     shutil.rmtree(place.work, ignore_errors=True)
 
 
+def share_held(lists: DrawnLists, rows: ListRows, most: int = 256) -> float:
+    """Which share of their scores documents have in batches, in the mean over the lists of some questions."""
+    shares = []
+    for question in lists.questions[:most].tolist():
+        places, _ = lists.draw(question, np.random.default_rng(question))
+        shares.append(rows.held(question, places.ravel().tolist()))
+    return float(np.mean(np.concatenate(shares)))
+
+
 @dataclasses.dataclass(frozen=True)
 class DistilledWriter:
     """A `CopyNetworkModel` that learns to rank its own candidates, and goes on learning to write.
@@ -342,6 +351,7 @@ def model(
             decoder.module, params, sources, place.work / "states", what="questions", progress=True
         )
     rows = ListRows(found, sources, len(asking.views), settings.row_tokens, settings.row_ngrams, states)
+    place.notes["share of scores that rows hold"] = share_held(lists, rows)
     written = None
     if settings.generation:
         documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, Int32
@@ -34,8 +34,8 @@ class ListRows:
     encoded: Float[np.ndarray, "rows source e"] | None = None
 
     def batch(self, questions: Sequence[int] | Int[np.ndarray, " questions"], lists: Lists) -> dict[str, np.ndarray]:
-        """The n-grams of some lists. Where a row has no room for all, those that count for the most of their documents
-        stay.
+        """The n-grams of some lists. Where a row has no room for all, those that their documents' scores are made of the
+        most stay.
 
         Args:
           questions: their numbers.
@@ -60,18 +60,47 @@ class ListRows:
             self._fill(batch, place, int(question), lists[place].tolist())
         return batch
 
-    def _fill(self, batch: dict[str, np.ndarray], place: int, question: int, documents: Sequence[int]) -> None:
-        of = {at: self.candidates.parts_of(question, one) for at, one in enumerate(documents) if one >= 0}
+    def held(self, question: int, documents: Sequence[int]) -> Float[np.ndarray, " documents"]:
+        """Which share of its score, as it was retrieved, each document of a question's lists has in a batch.
+
+        Args:
+          question: its number.
+          documents: places among its candidates.
+        """
+        of = self._parts(question, documents)
+        kept = self._chosen(of)
+        shares = np.zeros(len(documents))
+        for at, (ngrams, coefficients) in of.items():
+            there = np.isin(ngrams, kept)
+            score = float(np.sum((coefficients * self.candidates.weights[ngrams])[there]))
+            shares[at] = score / max(float(self.candidates.scores[question, documents[at]]), 1e-30)
+        return shares
+
+    def _parts(self, question: int, documents: Sequence[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Place in the lists → the n-grams of the document there, and for which share of its weight each counts."""
+        return {at: self.candidates.parts_of(question, one) for at, one in enumerate(documents) if one >= 0}
+
+    def _chosen(self, of: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> list[int]:
+        """The n-grams that rows have room for, those that count for the most of all scores first."""
         total: dict[int, float] = {}
         for ngrams, coefficients in of.values():
-            for ngram, coefficient in zip(ngrams.tolist(), coefficients.tolist(), strict=True):
-                total[ngram] = total.get(ngram, 0.0) + coefficient
-        at, filled = [0] * self.views, [0] * self.views
-        column: dict[int, int] = {}
+            counted = coefficients * self.candidates.weights[ngrams]
+            for ngram, score in zip(ngrams.tolist(), counted.tolist(), strict=True):
+                total[ngram] = total.get(ngram, 0.0) + score
+        at, filled, chosen = [0] * self.views, [0] * self.views, list[int]()
         for ngram in sorted(total, key=lambda one: (-total[one], one)):
             view, size = int(self.candidates.views[ngram]), int(self.candidates.lengths[ngram])
-            if at[view] + size > self.targets or filled[view] == self.ngrams:
-                continue
+            if at[view] + size <= self.targets and filled[view] < self.ngrams:
+                chosen.append(ngram)
+                at[view], filled[view] = at[view] + size, filled[view] + 1
+        return chosen
+
+    def _fill(self, batch: dict[str, np.ndarray], place: int, question: int, documents: Sequence[int]) -> None:
+        of = self._parts(question, documents)
+        at, filled = [0] * self.views, [0] * self.views
+        column: dict[int, int] = {}
+        for ngram in self._chosen(of):
+            view, size = int(self.candidates.views[ngram]), int(self.candidates.lengths[ngram])
             row, part = place * self.views + view, slice(at[view], at[view] + size)
             tokens = self.candidates.tokens[ngram, :size]
             batch["decoder_target_tokens"][row, part] = tokens

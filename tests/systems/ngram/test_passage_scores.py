@@ -93,11 +93,22 @@ def test_rows_without_room_keep_what_counts_for_most_documents(found):
     total = dict.fromkeys(ngrams.tolist(), 0.0)
     for place in range((lists[0] >= 0).sum()):
         for ngram, coefficient in zip(*kept.parts_of(0, place), strict=True):
-            total[int(ngram)] += float(coefficient)
+            total[int(ngram)] += float(coefficient) * float(kept.weights[ngram])
     best = max(total, key=lambda n: (total[n], -n))
     row = int(kept.views[best])
     wanted = kept.tokens[best, : kept.lengths[best]]
     np.testing.assert_array_equal(batch["decoder_target_tokens"][row, : len(wanted)], wanted)
+
+
+@pytest.mark.parametrize("targets, ngrams", [(12, 4), (40, 400), (800, 400)])
+def test_rows_say_which_share_of_scores_they_hold(found, targets, ngrams):
+    _, kept, _, _ = found
+    lists = np.where(kept.documents >= 0, np.arange(DEPTH), -1)
+    rows = _rows(found, targets, ngrams)
+    scores, there = np.asarray(_scores(found, rows, lists)), kept.documents >= 0
+    held = np.stack([rows.held(question, lists[question].tolist()) for question in range(len(lists))])
+    np.testing.assert_allclose((held * kept.scores)[there], scores[there], rtol=3e-3, atol=1e-3)
+    assert not held[~there].any() and (held.min(where=there, initial=1) > 0.999) == (targets == 800)
 
 
 def test_slopes_beside_finite_differences(found):
