@@ -97,7 +97,8 @@ def test_a_teacher_of_another_corpus_is_named(beir, teacher, tmp_path):
     Candidates(
         np.zeros((count, 2), np.int32), np.ones((count, 2), np.float32), np.ones((count, 2), np.float32),
         np.zeros(count + 1, np.int64), np.zeros((0, 3), np.int32), nothing, nothing, nothing.astype(bool),
-        nothing.astype(np.float32), nothing.astype(np.float32), np.zeros(2 * count + 1, np.int64), nothing, nothing.astype(np.float32),
+        nothing.astype(np.float32), nothing.astype(np.float32), np.zeros(2 * count + 1, np.int64), nothing,
+        nothing.astype(np.float32),
     ).save(tmp_path / "candidates" / "found")  # fmt: skip
     from gr_jax.stages import documents
     from gr_jax.stages.graph import in_order
@@ -128,7 +129,8 @@ def test_margins_are_the_students():
     nothing = np.zeros(0, np.int32)
     found = Candidates(
         documents, scores, np.ones_like(scores), np.zeros(4, np.int64), np.zeros((0, 3), np.int32), nothing, nothing,
-        nothing.astype(bool), nothing.astype(np.float32), nothing.astype(np.float32), np.zeros(37, np.int64), nothing, nothing.astype(np.float32),
+        nothing.astype(bool), nothing.astype(np.float32), nothing.astype(np.float32), np.zeros(37, np.int64), nothing,
+        nothing.astype(np.float32),
     )  # fmt: skip
     assert distilling.rank_distance(found) == pytest.approx(180)  # nine steps of 20
     assert distilling.margins_of(Distilling(margin=0.5), found) == pytest.approx((90, 30))
@@ -144,7 +146,8 @@ def test_a_teachers_unit_does_not_matter(loss):
     found = Candidates(
         np.tile(np.arange(12, dtype=np.int32), (5, 1)), scores, np.ones_like(scores), np.zeros(6, np.int64),
         np.zeros((0, 3), np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, bool),
-        np.zeros(0, np.float32), np.zeros(0, np.float32), np.zeros(61, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32),
+        np.zeros(0, np.float32), np.zeros(0, np.float32), np.zeros(61, np.int64), np.zeros(0, np.int32),
+        np.zeros(0, np.float32),
     )  # fmt: skip
     taught = rng.normal(size=(5, 12)).astype(np.float32)
     taught[0, 3:] = np.nan

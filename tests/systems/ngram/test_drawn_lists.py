@@ -23,7 +23,8 @@ def found(seed=0, scores=None) -> Candidates:
     return Candidates(
         documents, np.asarray(scores, np.float32), np.ones(documents.shape, np.float32),
         np.zeros(QUESTIONS + 1, np.int64), np.zeros((0, 3), np.int32), nothing, nothing, nothing.astype(bool),
-        nothing.astype(np.float32), nothing.astype(np.float32), np.zeros(QUESTIONS * DEPTH + 1, np.int64), nothing, nothing.astype(np.float32),
+        nothing.astype(np.float32), nothing.astype(np.float32), np.zeros(QUESTIONS * DEPTH + 1, np.int64), nothing,
+        nothing.astype(np.float32),
     )  # fmt: skip
 
 
