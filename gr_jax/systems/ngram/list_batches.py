@@ -34,7 +34,7 @@ class ListRows:
     encoded: Float[np.ndarray, "rows source e"] | None = None
 
     def batch(self, questions: Sequence[int] | Int[np.ndarray, " questions"], lists: Lists) -> dict[str, np.ndarray]:
-        """The n-grams of some lists. Where a row has no room for all, those that their documents' scores are made of the
+        """The n-grams of some lists. Where a row has no room for all, those that documents' scores are made of the
         most stay.
 
         Args:
