@@ -313,7 +313,7 @@ class _Inverted:
         """Sets the fewest lists, of codes the candidates, and the way over threads by which the recall is reached in
         the least time for `batch` queries."""
         best = None
-        for candidates in (100, 150, 200, 300, 500, 800, 1200) if self._codes else (K,):
+        for candidates in (100, 150, 200, 300, 500, 800, 1200, 2000, 4000, 8000) if self._codes else (K,):
             self.candidates, self.searched = candidates, self._most
             too_few, enough = 0, self._most
             if self._reached(queries, exact) < RECALL + MARGIN:
