@@ -84,6 +84,25 @@ def without_tree(kind: str) -> System:
     return System(_seeded(RecipeRun(GROUP, DATA, "dsi_scratch", kind, flags=flags), (0,)), "DSI")
 
 
+def untrained() -> dict[str, System]:
+    """The same before training; of DSI with docids of one tree the start is the centroids, of the others random."""
+    off, found = ("DSI.training=None",), {}
+    for title, run in {
+        "DSI, from scratch": RecipeRun(GROUP, DATA, "dsi", "scratch_untrained", flags=off, model="tiny"),
+        "DSI, semantic docids": RecipeRun(GROUP, DATA, "dsi_centroids", "semantic_untrained", flags=off),
+        **{
+            f"DSI, {kind} docids": RecipeRun(GROUP, DATA, "dsi_scratch", f"{kind}_untrained", flags=(*flags, *off))
+            for kind, flags in WITHOUT_TREE.items()
+        },
+    }.items():
+        found[f"{title}, untrained"] = System((run,), "DSI")
+    clusters = RecipeRun(
+        GROUP, DATA, "dsi_clusters", "embeddings_untrained", ablation="input_embeddings",
+        flags=("DSIClusters.training=None",),
+    )  # fmt: skip
+    return {**found, "DSI, on input embeddings, untrained": System((clusters,), "DSI on clusters")}
+
+
 def seal() -> System:
     """The headline run."""
     return System((RecipeRun(GROUP, DATA, "seal"),), "SEAL")
@@ -92,6 +111,11 @@ def seal() -> System:
 def reached(system: System, split: str) -> Values:
     """What a system reached on a split, and its longest training."""
     return {**system.evaluate(split), "core-minutes": system.core_minutes()}
+
+
+def _untrained(system: System, split: str) -> Values:
+    """What a system reaches before training."""
+    return dict(system.evaluate(split))
 
 
 def above(system: System, other: System, split: str) -> Values:
@@ -127,6 +151,11 @@ def rows() -> list[harness.Row]:
     for name, system in systems.items():
         table += [
             _row(f"{DATA} {split} {name}", functools.partial(reached, system, split), split, [system])
+            for split in SPLITS
+        ]
+    for name, system in untrained().items():
+        table += [
+            _row(f"{DATA} {split} {name}", functools.partial(_untrained, system, split), split, [system])
             for split in SPLITS
         ]
     systems["SEAL"] = seal()

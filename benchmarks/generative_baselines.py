@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import docid_comparisons, harness, slow_ngram_scorer, views_left_out
+from benchmarks import docid_comparisons, harness, memorised, ngram_speed, slow_ngram_scorer, views_left_out
 from benchmarks.dense_quality import STANDARD
 from benchmarks.recipe_runs import MEASURES, RecipeRun
 from gr_jax.corpus import Corpus, read_beir
@@ -42,9 +42,8 @@ BARS = {
     ("MINDER", "squad_dev", "test_unseen"): (0.73, 0.93),
     ("MINDER", "nq_boolq_dev", "test"): (0.68, 0.90),
 }
-COPIER = "the counted copier"
+COPIER, UNTRAINED = "the counted copier", "MINDER, untrained"
 MEASURE = "RR@10"
-SPEED_DATA = "nq_boolq_dev"
 Values = Mapping[str, float]
 
 
@@ -56,6 +55,12 @@ def trained(data: str, system: str) -> RecipeRun:
 def copier(data: str) -> RecipeRun:
     """SEAL before training."""
     return RecipeRun(GROUP, data, "seal", "untrained", flags=("SEAL.trained=False",))
+
+
+def untrained_minder(data: str) -> RecipeRun:
+    """MINDER before its writer is trained; its queries are those of the trained one."""
+    flags = ("MINDER.trained=False",)
+    return RecipeRun(GROUP, data, "minder", "untrained", flags=flags, trained=trained(data, "MINDER"))
 
 
 def reached(run: RecipeRun, split: str, name: str) -> Values:
@@ -251,45 +256,6 @@ def japanese_rows() -> list[harness.Row]:
     return found
 
 
-# ── How fast they answer.
-
-ONE_BY_ONE, TOGETHER, AT_A_TIME = 64, 256, 64
-
-
-def untrained_gdr(data: str) -> RecipeRun:
-    """GDR as it starts."""
-    return RecipeRun(GROUP, data, "gdr", "untrained", flags=("GDR.encoder_training=None", "GDR.training=None"))
-
-
-def speed(run: RecipeRun, name: str) -> Values:
-    """One over the median time of a question of dev, one by one and in batches; and the index' bytes a document."""
-    from gr_jax.retrievers import index
-    from gr_jax.stages.bm25 import load_bm25
-    from gr_jax.stages.documents import load_dataset
-
-    run.make()
-    dataset = read_beir(harness.data_folder(run.data))
-    questions = dataset.split_queries("dev").texts[:TOGETHER]
-    folder = run.folder / "index"
-    if name == "BM25":
-        folder = run.input_folder("results", "bm25")
-        retriever: Any = load_bm25(folder, load_dataset(run.input_folder("results", "corpus")))
-    else:
-        retriever = index.load(folder).retriever
-    values = {"bytes a document": folder_bytes(folder) / len(dataset.corpus)}
-    for measure, asked, batch in (("one by one", questions[:ONE_BY_ONE], 1), ("64 at a time", questions, AT_A_TIME)):
-        parts = [asked[start : start + batch] for start in range(0, len(asked), batch)]
-        took = []
-        for again in range(2):  # the first compiles
-            for part in parts:
-                started = time.perf_counter()
-                retriever.retrieve(part, 100)
-                if again:
-                    took.append((time.perf_counter() - started) / len(part))
-        values[f"queries/s, {measure}"] = 1 / float(np.median(took))
-    return values
-
-
 def rows() -> list[harness.Row]:
     """The table."""
     table = [
@@ -314,6 +280,7 @@ def rows() -> list[harness.Row]:
         for split in splits:
             systems = {COPIER: (copier(data), "SEAL")}
             systems |= {name: (trained(data, name), name) for name in ("SEAL", "MINDER")}
+            systems[UNTRAINED] = (untrained_minder(data), "MINDER")
             for title, (run, name) in systems.items():
                 bars = BARS.get((title, data, split), ())
                 table.append(
@@ -322,7 +289,7 @@ def rows() -> list[harness.Row]:
                         config={"split": split, "system": name},
                         measure=functools.partial(reached, run, split, name),
                         at_least=dict(zip(("Success@1", "Success@10"), bars, strict=False)),
-                        at_most={} if title == COPIER else {"core-minutes": STANDARD},
+                        at_most={} if title in (COPIER, UNTRAINED) else {"core-minutes": STANDARD},
                         corpus=run.fingerprint,
                         seeds=() if title == COPIER else (0,),
                         runs=[run],
@@ -360,24 +327,9 @@ def rows() -> list[harness.Row]:
                     note="left out where documents are ranked; paired t-test over the queries of one training",
                 )
             )
-    table += docid_comparisons.rows() + japanese_rows()
-    for name, run in (
-        ("BM25", copier(SPEED_DATA)),
-        ("SEAL", trained(SPEED_DATA, "SEAL")),
-        ("MINDER", trained(SPEED_DATA, "MINDER")),
-        ("GDR untrained", untrained_gdr(SPEED_DATA)),
-    ):
-        table.append(
-            harness.Row(
-                name=f"{SPEED_DATA} how fast {name} answers",
-                config={"one by one": ONE_BY_ONE, "together": TOGETHER, "at a time": AT_A_TIME, "system": name},
-                measure=functools.partial(speed, run, name),
-                corpus=run.fingerprint,
-                speed=True,
-                runs=[run],
-            )
-        )
-    return table
+    table += docid_comparisons.rows() + japanese_rows() + memorised.rows()
+    timed = {name: trained(ngram_speed.DATA, name) for name in ("SEAL", "MINDER")}
+    return table + ngram_speed.rows(timed, copier)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -36,10 +37,12 @@ PYTHON_DOCS = "python_docs"  # no folder: the documentation of what is installed
 PYTHON_DOCS_GIN = "gin_configs/data/python_docs.gin"  # of which a system of its own says so itself
 # What settings have in the place of folders of other runs.
 _ENCODER, _QUERIES, _TEACHER = "encoder", "queries", "teacher"
-# What is taken of a run that is trained already → what it is called here: its model, or where it goes on to learn from
-# lists, its student.
+# What is taken of a run that is trained already → what it is called here: its model; of systems in which that is not
+# all, or not the same, the queries that were generated, and where one goes on to learn from lists, its student.
 _TAKEN = {"model": "model", "query_model": "query_model"}
-_STUDENTS = {"generator": "generator", "generated": "generated", "model": "student"}
+_GENERATED = {"generator": "generator", "generated": "generated"}
+_STUDENTS = {**_GENERATED, "model": "student"}
+_TAKEN_BY = {"minder": _GENERATED, "ltrgr": _STUDENTS, "dgr": _STUDENTS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +56,13 @@ class RecipeRun:
       model: of `gin_configs/models/`; "" leaves the system's own.
       label: tells apart runs of one system on the same data.
       subset: of the documents, by name; "" takes all.
+      questions: so many of the training questions are all there are, for training, dev and test alike, among four
+        times as many documents; 0 takes the data as it is.
       budget: of `gin_configs/budgets/`; "" leaves the system's own.
       ablation: of `gin_configs/ablations/`, read last; "" is none.
       flags: gin bindings, over all of these.
-      trained: the run whose model this one's is, or its student's, by the same settings; it is not trained again.
+      trained: the run whose model this one's is, by the same settings, or its student's, or of `minder` its generated
+        queries; it is not trained again.
       encoder: the run of `dpr` whose encoder this one takes for its documents.
       queries: the run of `bm25_doct5query` whose generated queries this one is trained with.
       teacher: the run whose combination with BM25 teaches this one, of `dgr`.
@@ -75,11 +81,13 @@ class RecipeRun:
     queries: RecipeRun | None = None
     model: str = ""
     teacher: RecipeRun | None = None
+    questions: int = 0
 
     @property
     def folder(self) -> pathlib.Path:
         """Its MODEL_DIR."""
-        name = "-".join(filter(None, (self.data, self.subset, self.system, self.label)))
+        part = self.subset or (f"{self.questions}_questions" if self.questions else "")
+        name = "-".join(filter(None, (self.data, part, self.system, self.label)))
         return harness.CHECKOUT / "runs" / self.group / name
 
     @property
@@ -100,7 +108,8 @@ class RecipeRun:
         bindings = [f'MODEL_DIR="{self.folder}"']
         if self.data != PYTHON_DOCS:
             folder = harness.data_folder(self.data)
-            bindings.append(f'CORPUS="{folder}"')
+            of_it = _questions(folder, self.questions) if self.questions else folder
+            bindings.append(f'CORPUS="{of_it}"')
             if self.subset:
                 bindings.append(f'BeirFolder.subset="{_subset(folder, self.subset)}"')
         if self.encoder is not None:
@@ -123,7 +132,7 @@ class RecipeRun:
             if other is not None:
                 other.make()
         if self.trained is not None:
-            for stage, name in (_STUDENTS if self.system in ("ltrgr", "dgr") else _TAKEN).items():
+            for stage, name in _TAKEN_BY.get(self.system, _TAKEN).items():
                 copy_stage(self.trained.folder / stage, self.folder / name)
         launch("recipe", *self.arguments())
 
@@ -176,6 +185,7 @@ class RecipeRun:
             "settings": settings,
             "settings_digest": digest(settings),  # of mappings in their order, too
             **({"subset": self.subset} if self.subset else {}),
+            **({"questions": self.questions} if self.questions else {}),
             **({"takes": list(taken)} if taken else {}),
         }
         return (own, *(config for run in taken.values() for config in run.configs()))
@@ -193,6 +203,8 @@ class RecipeRun:
 
     def fingerprint(self) -> str:
         """The corpus' fingerprint."""
+        if self.questions:
+            return read_beir(_questions(harness.data_folder(self.data), self.questions)).corpus.fingerprint
         return fingerprint(self.data, self.subset)
 
     def evaluation(self, split: str, system: str, measures: Sequence[str] = MEASURES) -> Evaluation:
@@ -285,6 +297,30 @@ def _subset(folder: pathlib.Path, name: str) -> pathlib.Path:
             raise InputError(f"there are {len(every)} documents", "Name a smaller part.", value=name)
         chosen = np.linspace(0, len(every) - 1, number).astype(int)
         storage.write_text(made, "".join(f"{every[place]}\n" for place in chosen))
+    return made
+
+
+def _questions(folder: pathlib.Path, number: int) -> pathlib.Path:
+    """A folder of the first training questions, which are those of dev and test too, the documents that answer them,
+    and others at equal distances, up to four times as many documents as questions."""
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{number}-questions"
+    if (made / "corpus.jsonl").is_file():  # written last
+        return made
+    whole = read_beir(folder)
+    judged = dict(itertools.islice(whole.split("train").items(), number))
+    texts = dict(zip(judged, whole.query_texts(list(judged)), strict=True))
+    answers = {whole.corpus.index_of(doc_id) for grades in judged.values() for doc_id in grades}
+    others = [place for place in range(len(whole.corpus)) if place not in answers]
+    spread = np.linspace(0, len(others) - 1, max(0, 4 * number - len(answers))).astype(int)
+    chosen = sorted(answers | {others[place] for place in spread})
+    qrels = "".join(f"{one}\t{doc_id}\t{grade}\n" for one, grades in judged.items() for doc_id, grade in grades.items())
+    for split in ("train", "dev", "test"):
+        storage.write_text(made / "qrels" / f"{split}.tsv", f"query-id\tcorpus-id\tscore\n{qrels}")
+    queries = ({"_id": one, "text": text} for one, text in texts.items())
+    documents = (whole.corpus[place] for place in chosen)
+    lines = ({"_id": one.doc_id, "title": one.title, "text": one.text} for one in documents)
+    for name, rows in (("queries", queries), ("corpus", lines)):
+        storage.write_text(made / f"{name}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
     return made
 
 

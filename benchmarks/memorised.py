@@ -1,0 +1,58 @@
+"""What 64 training questions teach: rows of `benchmarks.generative_baselines`.
+
+Each system is trained on the first 64 training questions of `squad_dev` alone, among 256 documents, and is asked these
+questions again. What cannot learn them by heart has a fault.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from benchmarks import harness
+from benchmarks.docid_comparisons import WITHOUT_TREE
+from benchmarks.recipe_runs import RecipeRun
+
+GROUP, DATA, QUESTIONS = "ngram", "squad_dev", 64
+Values = Mapping[str, float]
+
+_GENERATOR = ("QueryGenerating.steps=60", "QueryGenerating.evaluate_every=60")
+
+
+def _run(system: str, label: str = "", *flags: str) -> RecipeRun:
+    return RecipeRun(GROUP, DATA, system, label, questions=QUESTIONS, flags=flags)
+
+
+# Name of the row → the run, and what its table calls the system.
+SYSTEMS: Mapping[str, tuple[RecipeRun, str]] = {
+    "SEAL": (_run("seal"), "SEAL"),
+    "MINDER": (_run("minder", "", *_GENERATOR), "MINDER"),
+    "DSI-QG": (_run("dsi_qg", "", *_GENERATOR, "Training.steps=200"), "DSI-QG"),
+    "DSI, semantic docids": (_run("dsi_centroids", "semantic"), "DSI"),
+    **{
+        f"DSI, {kind} docids": (_run("dsi_scratch", kind, *flags, "Training.steps=200"), "DSI")
+        for kind, flags in WITHOUT_TREE.items()
+    },
+}
+
+
+def learned(run: RecipeRun, name: str) -> Values:
+    """What it answers to the questions that it was trained on."""
+    run.make()
+    return dict(run.evaluation("test", name))
+
+
+def rows() -> list[harness.Row]:
+    """A row for each system."""
+    return [
+        harness.Row(
+            name=f"{QUESTIONS} training questions, {title}",
+            config={"questions": QUESTIONS, "system": name},
+            measure=functools.partial(learned, run, name),
+            at_least={"Success@1": 1.0},
+            corpus=run.fingerprint,
+            seeds=(0,),
+            runs=[run],
+        )
+        for title, (run, name) in SYSTEMS.items()
+    ]
