@@ -7,11 +7,14 @@ chosen on dev; test splits are read once.
 Before anything was trained: the 3,976 questions of both test splits of `squad_dev` show a difference of .014 at 80%
 power where a tenth of them differ, the 913 of `nq_boolq_dev` one of .029.
 
-Headlines are at the standard budget of MINDER, with one seed.
+Headlines are at the standard budget of MINDER, with one seed. Comparisons go on from the same MINDER at the small
+budget, with three seeds of what comes after it. Arms (`dgr_arms`) differ from that in one setting and are measured on
+dev. Pictures are drawn into `benchmarks/results/dgr_*.svg`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import sys
@@ -19,12 +22,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks import generative_baselines, harness
+from benchmarks import dense_quality, dgr_arms, generative_baselines, harness, records
 from benchmarks.generative_baselines import SPLITS
-from benchmarks.recipe_runs import RecipeRun
+from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax.evaluation import Evaluation, compare
 
-GROUP = "ngram"
+NAME, GROUP = "dgr", "ngram"
+SEEDS = (0, 1, 2)
 MEASURES = ("Success@1", "Success@5", "Success@10", "Success@20", "Success@100", "RR@10")
 # Success@1 and @10 that DGR should reach.
 BARS = {("squad_dev", "test"): (0.78, 0.955), ("squad_dev", "test_unseen"): (0.75, 0.95)}
@@ -40,8 +44,20 @@ def student(data: str) -> RecipeRun:
 
 
 def teacher(data: str) -> RecipeRun:
-    """The run of `dpr` whose combination with BM25 teaches."""
-    return RecipeRun("dense", data, "dpr")
+    """The run of `dpr` at the small budget whose combination with BM25 teaches."""
+    return dense_quality.small(data, "dpr")[0]
+
+
+def other_teachers() -> dict[str, tuple[RecipeRun, str]]:
+    """Title → run, and which of its indices; on `squad_dev`."""
+    data = dgr_arms.DATA
+    zero_shot = dense_quality.ZERO_SHOT[data]
+    return {
+        "BM25": (RecipeRun(GROUP, data, "bm25"), ""),
+        "MiniLM": (zero_shot, ""),
+        "BM25 + MiniLM": (zero_shot, "hybrid"),
+        "DPR": (teacher(data), ""),
+    }
 
 
 def run_of(system: str, data: str) -> RecipeRun:
@@ -50,6 +66,25 @@ def run_of(system: str, data: str) -> RecipeRun:
         return student(data)
     taught = teacher(data) if system == RANKS else None
     return RecipeRun(GROUP, data, system.lower(), trained=student(data), teacher=taught)
+
+
+def small(system: str, data: str) -> tuple[RecipeRun, ...]:
+    """One of the three at the small budget, once for each seed of what comes after MINDER."""
+    run = run_of(system, data)
+    if system == STUDENT:
+        return (run,)
+    return tuple(
+        dataclasses.replace(run, label=f"small_{seed}", flags=(*dgr_arms.STEPS, f"Distilling.seed={seed}"))
+        for seed in SEEDS
+    )
+
+
+def small_above(first: str, second: str, data: str) -> Values:
+    """How far one is above another at the small budget, over all test splits; measures are means over the seeds."""
+    own, theirs = (
+        mean_over_seeds([evaluation(run, one, SPLITS[data]) for run in small(one, data)]) for one in (first, second)
+    )
+    return differences(own, theirs)
 
 
 def evaluation(run: RecipeRun, name: str, splits: Sequence[str]) -> Evaluation:
@@ -70,7 +105,11 @@ def reached(system: str, data: str, split: str) -> Values:
 
 def above(first: str, second: str, data: str) -> Values:
     """How far one system is above another over all test splits, with the interval by bootstrap over queries, and p."""
-    own, theirs = (evaluation(run_of(one, data), one, SPLITS[data]) for one in (first, second))
+    return differences(*(evaluation(run_of(one, data), one, SPLITS[data]) for one in (first, second)))
+
+
+def differences(own: Evaluation, theirs: Evaluation) -> Values:
+    """What one has more than the other of every measure, with the interval and p."""
     values: dict[str, float] = {}
     for measure in MEASURES:
         found = compare(own, theirs, measure)
@@ -131,8 +170,29 @@ def rows() -> list[harness.Row]:
                     note="paired t-test over the queries of one training",
                 )
             )
-    return table
+    for (first, second), claimed in PAIRS.items():
+        runs = [*small(first, dgr_arms.DATA), *small(second, dgr_arms.DATA)]
+        table.append(
+            harness.Row(
+                name=f"{dgr_arms.DATA} test + test_unseen, small, {first} above {second}",
+                config={"splits": list(SPLITS[dgr_arms.DATA]), "first": first, "second": second},
+                measure=functools.partial(small_above, first, second, dgr_arms.DATA),
+                at_least={"RR@10 above": 1e-9} if claimed else {},
+                at_most={"p RR@10": 0.05} if claimed else {},
+                corpus=runs[0].fingerprint,
+                seeds=SEEDS,
+                runs=runs,
+                note="paired t-test over queries, of means over three seeds",
+            )
+        )
+    return table + dgr_arms.rows(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
+
+
+def draw() -> None:
+    """Pictures of the arms that are recorded."""
+    current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
+    dgr_arms.draw(current, ["BM25 + DPR", *other_teachers()])
 
 
 if __name__ == "__main__":
-    sys.exit(harness.main("dgr", rows()))
+    sys.exit(harness.main(NAME, rows(), draw=draw))

@@ -65,7 +65,8 @@ class RecipeRun:
         queries; it is not trained again.
       encoder: the run of `dpr` whose encoder this one takes for its documents.
       queries: the run of `bm25_doct5query` whose generated queries this one is trained with.
-      teacher: the run whose combination with BM25 teaches this one, of `dgr`.
+      teacher: the run that teaches this one, of `dgr`.
+      taught_by: which of its indices: "hybrid", the combination with BM25, or "" for its own.
     """
 
     group: str
@@ -81,6 +82,7 @@ class RecipeRun:
     queries: RecipeRun | None = None
     model: str = ""
     teacher: RecipeRun | None = None
+    taught_by: str = "hybrid"
     questions: int = 0
 
     @property
@@ -89,6 +91,14 @@ class RecipeRun:
         part = self.subset or (f"{self.questions}_questions" if self.questions else "")
         name = "-".join(filter(None, (self.data, part, self.system, self.label)))
         return harness.CHECKOUT / "runs" / self.group / name
+
+    @property
+    def teacher_index(self) -> pathlib.Path:
+        """The folder of the index that teaches it."""
+        from gr_jax.systems.ngram.distilling import Teacher
+
+        assert self.teacher is not None
+        return Teacher(str(self.teacher.folder / self.taught_by)).index
 
     @property
     def gin_files(self) -> tuple[str, ...]:
@@ -117,7 +127,7 @@ class RecipeRun:
         if self.queries is not None:
             bindings.append(f'PseudoQueries.generated="{self.queries.folder / "generated" / "pseudo_queries"}"')
         if self.teacher is not None:
-            bindings.append(f'DGR.teacher="{self.teacher.folder / "hybrid"}"')
+            bindings.append(f'DGR.teacher="{self.teacher.folder / self.taught_by}"')
         files = [f"--gin_file={file}" for file in self.gin_files]
         return [*files, *(f"--gin.{binding}" for binding in (*bindings, *self.flags))]
 
@@ -128,13 +138,26 @@ class RecipeRun:
         Raises:
           InputError: the process failed.
         """
+        self._take()
+        launch("recipe", *self.arguments())
+
+    @functools.cache  # noqa: B019
+    def train(self) -> None:
+        """Runs what is not trained yet, and makes no index of it.
+
+        Raises:
+          InputError: the process failed.
+        """
+        self._take()
+        launch("train", *self.arguments())
+
+    def _take(self) -> None:
         for other in (self.trained, self.encoder, self.queries, self.teacher):
             if other is not None:
                 other.make()
         if self.trained is not None:
             for stage, name in _TAKEN_BY.get(self.system, _TAKEN).items():
                 copy_stage(self.trained.folder / stage, self.folder / name)
-        launch("recipe", *self.arguments())
 
     def resolved(self) -> System:
         """Its settings; nothing is read for them but gin files. Where it takes another run's encoder, there is no
@@ -187,6 +210,7 @@ class RecipeRun:
             **({"subset": self.subset} if self.subset else {}),
             **({"questions": self.questions} if self.questions else {}),
             **({"takes": list(taken)} if taken else {}),
+            **({"taught_by": self.taught_by} if self.taught_by != "hybrid" else {}),
         }
         return (own, *(config for run in taken.values() for config in run.configs()))
 
@@ -216,6 +240,12 @@ class RecipeRun:
     def training(self) -> Mapping[str, Any]:
         """What the model's folder says of its training, once it is made."""
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
+
+    def looks(self) -> Mapping[int, Mapping[str, float]]:
+        """Step → what the training of the model measured on dev, once it is trained."""
+        lines = (self.folder / "model" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        records = [record for record in map(json.loads, lines) if any(name.startswith("dev/") for name in record)]
+        return {int(record["step"]): record for record in records}
 
     def input_folder(self, stage: str, name: str) -> pathlib.Path:
         """The folder of an input of one of its own stages, where runs share it.

@@ -1,0 +1,164 @@
+"""What decides how much a ranker teaches: rows of `benchmarks.dgr`, on dev of `squad_dev`, one seed.
+
+Every arm goes on from one training of MINDER, at the small budget, and differs from DGR as it is in one setting. Dev is
+looked at before it and at its end, with the same questions; nothing is chosen by it here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from benchmarks import harness
+from benchmarks.recipe_runs import RecipeRun
+from gr_jax.corpus import Qrels, Run, read_beir
+from gr_jax.evaluation import evaluate
+from gr_jax.losses.ranking import RANKING_LOSSES
+
+GROUP, DATA, MEASURE = "ngram", "squad_dev", "RR@10"
+STEPS = ("Distilling.steps=100", "Distilling.evaluate_every=50")
+SMALL = (STEPS[0], "Distilling.evaluate_every=100", "Distilling.dev_queries=600")
+DEPTH = 100  # of the student's documents, in whose order teachers are compared
+Values = Mapping[str, float]
+
+# Curve → what its horizontal axis is, and value → flags.
+CURVES: Mapping[str, tuple[str, Mapping[Any, tuple[str, ...]]]] = {
+    "margin": (
+        "margin of neighbours, in distances of the student's ranks 1 and 10",
+        {c: (f"Distilling.margin={c}",) for c in (0.5, 1.0, 2.0, 4.0)},
+    ),
+    "length": (
+        "documents of a list",
+        {n: (f"Distilling.length={n}", f"Distilling.pool={max(15, n - 1)}") for n in (4, 8, 16)},
+    ),
+    "rounds": ("rounds of finding and learning", {n: (f"DGR.rounds={n}",) for n in (1, 2)}),
+    "shuffled": (
+        "share of the teacher's order that is shuffled",
+        {share: (f"Distilling.shuffled={share}",) for share in (0.0, 0.25, 0.5, 1.0)},
+    ),
+}
+RAW = ("Distilling.margins=(300.0, 100.0)",)  # the paper's
+
+
+def arm(student: RecipeRun, teacher: RecipeRun, label: str, *flags: str, taught_by: str = "hybrid") -> RecipeRun:
+    """DGR at the small budget with other settings."""
+    return RecipeRun(
+        GROUP, student.data, "dgr", label, flags=(*SMALL, *flags), trained=student, teacher=teacher,
+        taught_by=taught_by,
+    )  # fmt: skip
+
+
+def learned(run: RecipeRun) -> Values:
+    """Dev before it and at its end, and its training."""
+    run.train()
+    looks = run.looks()
+    before, after = looks[0], looks[max(looks)]
+    values = {name: after[f"dev/{name}"] for name in ("Success@1", "Success@10", MEASURE)}
+    gain = values[MEASURE] - before[f"dev/{MEASURE}"]
+    return {**values, f"{MEASURE} before": before[f"dev/{MEASURE}"], "gain": gain, "core-minutes": run.core_minutes()}
+
+
+@functools.cache
+def _found(student: RecipeRun) -> tuple[list[str], Int[np.ndarray, "questions depth"], Qrels]:
+    """The texts of dev's questions, the documents that the student finds, and what answers them."""
+    from gr_jax.retrievers import index
+
+    student.make()
+    dataset = read_beir(harness.data_folder(student.data))
+    qrels = dataset.split("dev")
+    texts = dataset.query_texts(list(qrels))
+    return texts, index.load(student.folder / "index").retriever.retrieve(texts, DEPTH).doc_index, qrels
+
+
+def taught(run: RecipeRun) -> Values:
+    """The same, and what the teacher itself reaches where it orders the documents that the student finds."""
+    from gr_jax.retrievers import index
+    from gr_jax.retrievers.scoring import candidate_scores
+
+    assert run.teacher is not None and run.trained is not None
+    values = dict(learned(run))
+    texts, documents, qrels = _found(run.trained)
+    scores = candidate_scores(index.load(run.teacher_index).retriever, texts, documents)
+    doc_ids = read_beir(harness.data_folder(run.data)).corpus.doc_ids
+    ordered = {
+        query: [(doc_ids[one], float(score)) for one, score in zip(own, its, strict=True) if np.isfinite(score)]
+        for query, own, its in zip(qrels, documents.tolist(), scores.tolist(), strict=True)
+    }
+    return {**values, f"teacher's {MEASURE}": evaluate(Run(ordered), qrels, [MEASURE])[MEASURE]}
+
+
+def teachers(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[RecipeRun, str]]) -> dict[str, Any]:
+    """Title → run: the teacher as it is, and others."""
+    found = {"BM25 + DPR": arm(student, teacher, "small")}
+    for title, (run, part) in others.items():
+        label = "by_" + "_".join(title.replace("+", "and").split())
+        found[title] = arm(student, run, label, taught_by=part)
+    return found
+
+
+def rows(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[RecipeRun, str]]) -> list[harness.Row]:
+    """The table.
+
+    Args:
+      student, teacher: their runs.
+      others: further teachers: title → run, and which of its indices.
+    """
+    table = [_row(f"teacher {title}", taught, run) for title, run in teachers(student, teacher, others).items()]
+    for name in RANKING_LOSSES:
+        own = name == "distilled_ranknet"
+        flags = [] if own else [f'Distilling.loss="{name}"']
+        table.append(_row(f"loss {name}", learned, arm(student, teacher, "small" if own else f"loss_{name}", *flags)))
+    for curve, (_, points) in CURVES.items():
+        for value, flags in points.items():
+            table.append(_row(f"{curve} {value:g}", learned, arm(student, teacher, _label(curve, value), *flags)))
+    return [*table, _row("margins 300/100", learned, arm(student, teacher, "margins_raw", *RAW))]
+
+
+def _label(curve: str, value: float) -> str:
+    as_it_is = {"margin": 1.0, "length": 8, "rounds": 1, "shuffled": 0.0}
+    return "small" if value == as_it_is[curve] else f"{curve}_{value:g}"
+
+
+def _name(title: str) -> str:
+    return f"{DATA} dev, {title}"
+
+
+def _row(title: str, measure: Any, run: RecipeRun) -> harness.Row:
+    return harness.Row(
+        name=_name(title),
+        config={"split": "dev"},
+        measure=functools.partial(measure, run),
+        corpus=run.fingerprint,
+        seeds=(0,),
+        runs=[run],
+    )
+
+
+def draw(current: Mapping[str, Values], titles: Sequence[str]) -> None:
+    """A picture of each curve, and one of teachers and what was learned from them.
+
+    Args:
+      current: name of a row → its values.
+      titles: of teachers.
+    """
+    from gr_jax.evaluation import plots
+
+    points = {name: (axis, {x: f"{name} {x:g}" for x in values}) for name, (axis, values) in CURVES.items()}
+    curves = {
+        name: (axis, {x: current[_name(title)]["gain"] for x, title in its.items() if _name(title) in current})
+        for name, (axis, its) in points.items()
+    }
+    by_teacher = [current[_name(f"teacher {title}")] for title in titles if _name(f"teacher {title}") in current]
+    own = f"teacher's {MEASURE}"
+    curves["teachers"] = (f"{own} among the student's documents", {one[own]: one["gain"] for one in by_teacher})
+    for name, (axis, found) in curves.items():
+        if len(found) > 1:
+            figure = plots.curves(
+                {"gain": sorted(found.items())}, title=f"{DATA}, dev", x=axis, y=f"gain in {MEASURE}",
+                logarithmic=name == "margin",
+            )  # fmt: skip
+            (harness.RESULTS / f"dgr_{name}.svg").write_bytes(plots.to_svg(figure))
