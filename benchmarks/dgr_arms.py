@@ -110,8 +110,8 @@ def rows(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[Reci
     table = [_row(f"teacher {title}", taught, run) for title, run in teachers(student, teacher, others).items()]
     for name in RANKING_LOSSES:
         own = name == "distilled_ranknet"
-        flags = [] if own else [f'Distilling.loss="{name}"']
-        table.append(_row(f"loss {name}", learned, arm(student, teacher, "small" if own else f"loss_{name}", *flags)))
+        changed = [] if own else [f'Distilling.loss="{name}"']
+        table.append(_row(f"loss {name}", learned, arm(student, teacher, "small" if own else f"loss_{name}", *changed)))
     for curve, (_, points) in CURVES.items():
         for value, flags in points.items():
             table.append(_row(f"{curve} {value:g}", learned, arm(student, teacher, _label(curve, value), *flags)))
