@@ -10,11 +10,13 @@ import gin
 
 from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
+from gr_jax.stages import teaching
 from gr_jax.stages.graph import Stage
 from gr_jax.stages.settings import setting
+from gr_jax.stages.teaching import Teacher
 from gr_jax.systems.ngram import MINDER, distilling, writer
 from gr_jax.systems.ngram import index as indexing
-from gr_jax.systems.ngram.distilling import Distilling, Teacher
+from gr_jax.systems.ngram.distilling import Distilling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,19 +39,8 @@ class RankedWriter(MINDER):
 
     def check_data(self, dataset: Dataset) -> None:
         super().check_data(dataset)
-        if self.distilling is None:
-            return
-        if not len(dataset.qrels.get("train", ())):
-            raise InputError(
-                f"{self.name} ranks documents for training questions, and there are none",
-                "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
-            )
-        if len(dataset.corpus) < self.distilling.length:
-            raise InputError(
-                f"lists of {self.distilling.length} documents, and there are {len(dataset.corpus)}",
-                f"Set Distilling.length to {len(dataset.corpus)} or fewer.",
-                value=self.distilling.length,
-            )
+        if self.distilling is not None:
+            self.distilling.check_data(self.name, dataset)
 
     def model_of(self, corpus: Stage, words: Stage, text: Stage) -> Stage:
         student = super().model_of(corpus, words, text)
@@ -66,7 +57,7 @@ class RankedWriter(MINDER):
             ).named(f"candidates{of_round}")
             taught = None
             if self.teachers is not None:
-                taught = distilling.taught(corpus, found, teacher=Teacher(self.teachers)).named(f"taught{of_round}")
+                taught = teaching.taught(corpus, found, teacher=Teacher(self.teachers)).named(f"taught{of_round}")
             student = distilling.model(
                 corpus, words, text, student, found, taught,
                 settings=self.distilling, writing=self.writing, asking=dev,

@@ -1,14 +1,16 @@
-"""Rows of n-grams for lists of candidates, as the network reads them."""
+"""Rows of n-grams for lists of candidates, as the network reads them, and batches of them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, Int32
 
 from gr_jax.systems.ngram.candidates import Candidates
+from gr_jax.training.ranked_lists import DrawnLists
+from gr_jax.training.source_batches import NumberedIterator, TargetBatches
 
 Lists = Int[np.ndarray, "questions documents"]
 
@@ -114,3 +116,39 @@ class ListRows:
             for ngram, coefficient in zip(ngrams.tolist(), coefficients.tolist(), strict=True):
                 if ngram in column:
                     batch["coefficients"][place, document, column[ngram]] = coefficient
+
+
+class ListBatches:
+    """Batches of lists without end, and beside each one of what to write; batch n depends on the seed and n alone.
+
+    Args:
+      lists: of questions.
+      rows: what the network reads of them.
+      written: batches of what to write; None: nothing is written.
+      batch_size: questions of a batch.
+    """
+
+    def __init__(self, lists: DrawnLists, rows: ListRows, written: TargetBatches | None, batch_size: int):
+        self._lists, self._rows, self._written, self.batch_size = lists, rows, written, batch_size
+        self.settings = {
+            "lists": lists.fingerprint, "batch_size": batch_size, "targets": rows.targets, "ngrams": rows.ngrams,
+            "written": None if written is None else written.settings,
+        }  # fmt: skip
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of a batch."""
+        return {name: one.shape for name, one in self.batch(0).items()}
+
+    def batch(self, number: int) -> dict[str, np.ndarray]:
+        """Batch `number`."""
+        lists = self._lists.batch(number, self.batch_size)
+        batch = self._rows.batch(lists.questions, lists.places.reshape(self.batch_size, -1)) | lists.features
+        if self._written is not None:
+            its_own = self._written.batch(number)
+            assert its_own is not None
+            batch |= {f"write_{name}": one for name, one in its_own.items()}
+        return batch
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        return NumberedIterator(self)

@@ -1,21 +1,54 @@
-"""Ranked lists of a student's candidates, and batches of them."""
+"""Ranked lists of documents that a student found, in the order that a teacher gives them."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float32, Int
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
 from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
-from gr_jax.systems.ngram.candidates import Candidates
-from gr_jax.systems.ngram.list_batches import ListRows
-from gr_jax.training.source_batches import NumberedIterator, TargetBatches
+from gr_jax.losses.ranking import RankedLists, RankingLoss
 
 LISTS = 2  # of a question: behind its best document, and behind one at random
+
+
+class Found(Protocol):
+    """Documents of each question as a student found them, best first.
+
+    Attributes:
+      documents: int32[questions, c], −1 where fewer were found.
+      scores: float32[questions, c], as they were retrieved; anything where there is no document.
+    """
+
+    @property
+    def documents(self) -> Int32[np.ndarray, "questions c"]: ...
+    @property
+    def scores(self) -> Float32[np.ndarray, "questions c"]: ...
+
+
+class BatchOfLists(NamedTuple):
+    """The lists of a batch of questions.
+
+    Attributes:
+      questions: int64[batch], their numbers; the last ones of an epoch are filled up with the first, without a list.
+      places: int64[batch, lists, length], places among each question's candidates in the order that is to be learned,
+        −1 for no document.
+      teacher: float32[batch, lists, length], the teacher's scores; NaN where it has none.
+    """
+
+    questions: Int[np.ndarray, " batch"]
+    places: Int[np.ndarray, "batch lists length"]
+    teacher: Float32[np.ndarray, "batch lists length"]
+
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """What `ranking_cost` reads."""
+        return {"list_valid": self.places >= 0, "list_teacher": self.teacher}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +86,13 @@ class DrawnLists:
       margin: of the student's scores, by which a question is learned already.
 
     Raises:
-      InputError: a teacher's scores do not fit; no question has a list.
+      InputError: the student's or a teacher's scores are no finite numbers, or do not fit; no question has a list.
     """
 
     def __init__(
         self,
         dataset: Dataset,
-        found: Candidates,
+        found: Found,
         teacher: Float32[np.ndarray, "questions c"] | None,
         drawing: Drawing,
         margin: float,
@@ -70,11 +103,18 @@ class DrawnLists:
             )
         if teacher is not None and np.isinf(teacher).any():
             raise InputError("a teacher's scores are not finite", "Correct the teacher.", value=float("inf"))
+        there = np.asarray(found.documents) >= 0
+        if not np.isfinite(np.asarray(found.scores)[there]).all():
+            raise InputError("the student's scores are not finite", "Train it with a smaller learning rate.")
+        if teacher is not None and np.isnan(teacher[there]).all():
+            raise InputError(
+                "the teacher has no score for any document that the student found", "Name another teacher."
+            )
         self._found, self.drawing = found, drawing
         self._scores = np.asarray(found.scores if teacher is None else teacher)
         self._relevant = _relevant(dataset, found)
         self.left_out: dict[str, int] = {}
-        self.questions = np.array([i for i in range(len(found)) if self._counts(i, margin)], np.int64)
+        self.questions = np.array([i for i in range(len(found.documents)) if self._counts(i, margin)], np.int64)
         if not len(self.questions):
             raise InputError(
                 f"no question has a list to learn from: {self.left_out}",
@@ -119,6 +159,25 @@ class DrawnLists:
             lists[row] = np.concatenate([positive[head : head + 1], ordered])
         return lists, self._scores[question][lists]
 
+    def batch(self, number: int, batch_size: int) -> BatchOfLists:
+        """The lists of batch `number`, which depend on the seed and the number alone. Every epoch goes once through the
+        questions.
+
+        Args:
+          number: from 0 on, without end.
+          batch_size: questions of a batch.
+        """
+        seed = self.drawing.seed
+        epoch, place = divmod(number, -(-len(self.questions) // batch_size))
+        shuffled = np.random.default_rng([seed, epoch]).permutation(self.questions)
+        chosen = shuffled[place * batch_size : (place + 1) * batch_size]
+        places = np.full((batch_size, LISTS, self.drawing.length), -1, np.int64)
+        teacher = np.full(places.shape, np.nan, np.float32)
+        for row, question in enumerate(chosen.tolist()):
+            places[row], teacher[row] = self.draw(question, np.random.default_rng([seed, epoch, question]))
+        questions = np.concatenate([chosen, np.repeat(chosen[:1], batch_size - len(chosen))])
+        return BatchOfLists(questions, places, teacher)
+
     def _by_teacher(self, question: int, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """The order of some candidates, best first; those without a score last, in the student's order."""
         scores = np.where(np.isnan(self._scores[question, places]), -np.inf, self._scores[question, places])
@@ -143,7 +202,7 @@ class DrawnLists:
         return not why
 
 
-def _relevant(dataset: Dataset, found: Candidates) -> Bool[np.ndarray, "questions c"]:
+def _relevant(dataset: Dataset, found: Found) -> Bool[np.ndarray, "questions c"]:
     relevant = np.zeros(found.documents.shape, bool)
     for row, grades in enumerate(dataset.split("train").values()):
         right = [dataset.corpus.index_of(doc_id) for doc_id, grade in grades.items() if grade > 0]
@@ -151,49 +210,42 @@ def _relevant(dataset: Dataset, found: Candidates) -> Bool[np.ndarray, "question
     return relevant
 
 
-class ListBatches:
-    """Batches of lists without end, and beside each one of what to write; batch n depends on the seed and n alone.
+def shuffled(
+    found: Found, scores: Float32[np.ndarray, "questions c"], share: float, seed: int
+) -> Float32[np.ndarray, "questions c"]:
+    """A teacher's scores, of which a share of every question's has been dealt out anew among the candidates that had
+    them: a control of what the order teaches. With a share of 1 it says nothing.
 
     Args:
-      lists: of questions.
-      rows: what the network reads of them.
-      written: batches of what to write; None: nothing is written.
-      batch_size: questions of a batch.
+      found: the candidates.
+      scores: NaN where the teacher has none; that is dealt out too.
+      share: from 0, which leaves the scores as they are, to 1.
+      seed: of the choice and of the order.
     """
+    if not share:
+        return scores
+    dealt = np.array(scores)
+    for question, documents in enumerate(np.asarray(found.documents)):
+        rng = np.random.default_rng([seed, question, 1, 1])
+        there = np.flatnonzero(documents >= 0)
+        chosen = np.sort(rng.permutation(there)[: round(share * len(there))])
+        dealt[question, chosen] = scores[question, rng.permutation(chosen)]
+    return dealt
 
-    def __init__(self, lists: DrawnLists, rows: ListRows, written: TargetBatches | None, batch_size: int):
-        self._lists, self._rows, self._written, self.batch_size = lists, rows, written, batch_size
-        self.settings = {
-            "lists": lists.fingerprint, "batch_size": batch_size, "targets": rows.targets, "ngrams": rows.ngrams,
-            "written": None if written is None else written.settings,
-        }  # fmt: skip
 
-    @property
-    def input_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of a batch."""
-        return {name: one.shape for name, one in self.batch(0).items()}
+def ranking_cost(
+    loss: RankingLoss,
+    scores: Float[Array, "batch documents"],
+    valid: Bool[Array, "batch lists length"],
+    teacher: Float[Array, "batch lists length"],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The sum over questions of the mean over their lists, and how many questions have lists.
 
-    def batch(self, number: int) -> dict[str, np.ndarray]:
-        """Batch `number`."""
-        order, seed = self._lists.questions, self._lists.drawing.seed
-        per_epoch = -(-len(order) // self.batch_size)
-        epoch, place = divmod(number, per_epoch)
-        shuffled = np.random.default_rng([seed, epoch]).permutation(order)
-        chosen = shuffled[place * self.batch_size : (place + 1) * self.batch_size]
-        drawn = [self._lists.draw(int(one), np.random.default_rng([seed, epoch, int(one)])) for one in chosen]
-        length = self._lists.drawing.length
-        places = np.full((self.batch_size, LISTS, length), -1, np.int64)
-        teacher = np.full(places.shape, np.nan, np.float32)
-        for row, (own, scores) in enumerate(drawn):
-            places[row], teacher[row] = own, scores
-        questions = np.concatenate([chosen, np.repeat(chosen[:1], self.batch_size - len(chosen))])
-        batch = self._rows.batch(questions, places.reshape(self.batch_size, -1))
-        batch |= {"list_valid": places >= 0, "list_teacher": teacher}
-        if self._written is not None:
-            its_own = self._written.batch(number)
-            assert its_own is not None
-            batch |= {f"write_{name}": one for name, one in its_own.items()}
-        return batch
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        return NumberedIterator(self)
+    Args:
+      loss: of ranked lists.
+      scores: the student's of each document of each list, in the loss's unit.
+      valid, teacher: see `RankedLists`.
+    """
+    costs = loss(scores.reshape(valid.shape), RankedLists(valid, teacher))  # --> [batch, lists]
+    real = jnp.any(valid, axis=(1, 2)).astype(jnp.float32)
+    return jnp.sum(jnp.mean(costs, axis=1) * real), jnp.sum(real)

@@ -1,31 +1,33 @@
 """Lists of candidates: what they begin with, who is in them, in which order, and who has none."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.errors import InputError
-from gr_jax.systems.ngram.candidates import Candidates
-from gr_jax.systems.ngram.drawn_lists import Drawing, DrawnLists
+from gr_jax.training.ranked_lists import LISTS, Drawing, DrawnLists, shuffled
 
 DOCUMENTS, DEPTH = 40, 20
 QUESTIONS = 30
 
 
+class Candidates(NamedTuple):
+    """What a student found."""
+
+    documents: np.ndarray
+    scores: np.ndarray
+
+
 def found(seed=0, scores=None) -> Candidates:
-    """Documents of each question, best first, some with fewer than others; no n-grams."""
+    """Documents of each question, best first, some with fewer than others."""
     rng = np.random.default_rng(seed)
     documents = np.stack([rng.permutation(DOCUMENTS)[:DEPTH] for _ in range(QUESTIONS)]).astype(np.int32)
     documents[3, 3:] = -1
     if scores is None:
         scores = -np.sort(-rng.random((QUESTIONS, DEPTH)) * 100, axis=1)
-    nothing = np.zeros(0, np.int32)
-    return Candidates(
-        documents, np.asarray(scores, np.float32), np.ones(documents.shape, np.float32),
-        np.zeros(QUESTIONS + 1, np.int64), np.zeros((0, 3), np.int32), nothing, nothing, nothing.astype(bool),
-        nothing.astype(np.float32), nothing.astype(np.float32), np.zeros(QUESTIONS * DEPTH + 1, np.int64), nothing,
-        nothing.astype(np.float32),
-    )  # fmt: skip
+    return Candidates(documents, np.asarray(scores, np.float32))
 
 
 def dataset(candidates: Candidates, places) -> Dataset:
@@ -121,3 +123,68 @@ def test_bad_input():
         DrawnLists(data, candidates, judged, Drawing(4, 15, True, 0), 1.0)
     with pytest.raises(InputError, match=r"no question has a list.*labelled = False"):
         DrawnLists(dataset(candidates, lambda row: ()), candidates, None, Drawing(4, 15, True, 0), 1.0)
+    with pytest.raises(InputError, match="no score for any document"):
+        DrawnLists(data, candidates, np.full_like(judged, np.nan), Drawing(4, 15, True, 0), 1.0)
+    for wrong in (np.nan, np.inf):
+        scores = np.array(candidates.scores)
+        scores[2, 1] = wrong
+        with pytest.raises(InputError, match="the student's scores are not finite"):
+            DrawnLists(data, candidates._replace(scores=scores), None, Drawing(4, 15, True, 0), 1.0)
+    padded = np.where(candidates.documents < 0, -np.inf, candidates.scores).astype(np.float32)
+    DrawnLists(data, candidates._replace(scores=padded), None, Drawing(4, 15, True, 0), 1e9)
+
+
+def test_a_batch_depends_on_the_seed_and_its_number_alone():
+    candidates, judged = found(), teacher()
+    data = dataset(candidates, lambda row: (2, 5))
+
+    def lists(seed):
+        return DrawnLists(data, candidates, judged, Drawing(6, 9, True, seed), margin=1e9)
+
+    one, other = lists(3), lists(3)
+    size, per_epoch = 8, 4  # of 28 questions
+    backwards = {number: other.batch(number, size) for number in reversed(range(2 * per_epoch))}
+    for number, expected in backwards.items():
+        for mine, its in zip(one.batch(number, size), expected, strict=True):
+            np.testing.assert_array_equal(mine, its)
+    for epoch in range(2):
+        its = [backwards[epoch * per_epoch + place] for place in range(per_epoch)]
+        real = [(batch.places >= 0).all(axis=(1, 2)) for batch in its]
+        assert [int(one.sum()) for one in real] == [8, 8, 8, 4]
+        seen = np.concatenate([batch.questions[own] for batch, own in zip(its, real, strict=True)])
+        assert sorted(seen.tolist()) == sorted(one.questions.tolist())
+        last = its[-1]
+        assert last.places.shape == (size, LISTS, 6)
+        assert (last.places[4:] == -1).all() and np.isnan(last.teacher[4:]).all()
+        assert (last.questions[4:] == last.questions[0]).all()
+        for batch, own in zip(its, real, strict=True):
+            assert batch.features["list_valid"][own].all() and not batch.features["list_valid"][~own].any()
+            for question, places, scores in zip(
+                batch.questions[own], batch.places[own], batch.teacher[own], strict=True
+            ):
+                np.testing.assert_array_equal(scores, judged[question][places])
+    assert not np.array_equal(backwards[0].questions, backwards[per_epoch].questions)
+    assert not np.array_equal(lists(4).batch(0, size).questions, backwards[0].questions)
+
+
+def test_shuffled_scores():
+    candidates, judged = found(), teacher()
+    assert shuffled(candidates, judged, 0.0, 0) is judged
+    there = candidates.documents >= 0
+    for share in (0.3, 1.0):
+        dealt = shuffled(candidates, judged, share, 5)
+        np.testing.assert_array_equal(dealt, shuffled(candidates, judged, share, 5))
+        assert not np.array_equal(dealt, shuffled(candidates, judged, share, 6), equal_nan=True)
+        np.testing.assert_array_equal(dealt[~there], judged[~there])
+        moved = []
+        for old, new, own in zip(judged, dealt, there, strict=True):
+            np.testing.assert_array_equal(np.sort(old[own]), np.sort(new[own]))  # NaN last, as many as before
+            moved.append(int((~((old == new) | (np.isnan(old) & np.isnan(new)))).sum()))
+        assert max(moved) <= round(share * DEPTH)
+        assert np.mean(moved) > 0.6 * share * DEPTH
+    # Ranks before and after have nothing to do with each other.
+    whole = np.random.default_rng(2).normal(size=(QUESTIONS, DEPTH)).astype(np.float32)
+    ranks = [np.argsort(np.argsort(one, axis=1), axis=1) for one in (whole, shuffled(candidates, whole, 1.0, 0))]
+    own = np.delete(np.arange(QUESTIONS), 3)
+    correlations = [np.corrcoef(ranks[0][row], ranks[1][row])[0, 1] for row in own]
+    assert abs(np.mean(correlations)) < 0.15

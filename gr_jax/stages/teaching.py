@@ -1,0 +1,270 @@
+"""A teacher's order of what a student found, and how a student learns from it: what all students have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Int32
+
+from gr_jax import progress as progress_lib
+from gr_jax import storage
+from gr_jax.corpus import Dataset
+from gr_jax.errors import InputError
+from gr_jax.losses.ranking import (
+    RANKING_LOSSES,
+    DistilledRankNet,
+    ListwiseKL,
+    MarginMSE,
+    RankingLoss,
+    TwoMargins,
+)
+from gr_jax.retrievers import index as indexes
+from gr_jax.retrievers.scoring import candidate_scores
+from gr_jax.stages import training
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.settings import setting
+from gr_jax.training.ranked_lists import Drawing, Found, shuffled
+
+FAR = 10  # the rank whose distance from the first is the measure of margins
+_NATS = 3.0  # of that distance, for losses that read scores as logits
+FOUND = "found"  # the folder of a stage of candidates that holds them
+_TAUGHT = "teacher_scores"
+_SCORES = "scores.npy"
+_BLOCK = 64  # questions that a teacher is asked at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class ListLearning(training.Optimization):
+    """How a student learns from ranked lists; and all that `Optimization` has.
+
+    Attributes:
+      batch_size: questions of an update, two lists each.
+      loss: "distilled_ranknet" (DGR), "two_margins" (LTRGR), or another of `losses.ranking`.
+      margin: of neighbours, in medians of the distance between the student's ranks 1 and 10.
+      margins: (base, gap) as they are, in the place of `margin`; the gap is else a third of the margin.
+      candidates: documents that are found for a question, and scored by the teacher.
+      length: documents of a list.
+      pool: the negatives of a list are drawn from so many of the best; None draws from all candidates.
+      labelled: a list begins with a document that answers the question. False: the teacher's order is all that is
+        known.
+      generation: weight of learning to write, as before, beside a ranking loss in units of the margin.
+      shuffled: the share of the teacher's order of every question's candidates that is permuted, as a control: with 1
+        the order says nothing.
+    """
+
+    steps: int = 300
+    batch_size: int = 8
+    learning_rate: float = 1e-4
+    warmup_steps: int = 30
+    weight_decay: float = 0.01
+    evaluate_every: int | None = 75
+    dev_queries: int | None = 300
+    checkpoint_every: int | None = 75
+    loss: str = setting("distilled_ranknet", choices=tuple(RANKING_LOSSES))
+    margin: float = setting(1.0, above=0)
+    margins: tuple[float, float] | None = setting(None, at_least=0)
+    candidates: int = setting(32, at_least=2)
+    length: int = setting(8, at_least=2)
+    pool: int | None = setting(15, at_least=1)
+    labelled: bool = True
+    generation: float = setting(1.0, at_least=0)
+    shuffled: float = setting(0.0, at_least=0, at_most=1, neutral=0.0)
+
+    def check(self) -> None:
+        name = type(self).__name__
+        training.check_keep_best(f"{name}.keep_best", self.keep_best, ("dev",))
+        if self.margins is not None and not self.margins[0] > 0:
+            raise InputError("the base of margins is the unit of scores", "Give a base above 0.", value=self.margins[0])
+        pool = self.candidates - 1 if self.pool is None else self.pool
+        if pool < self.length - 1 or self.candidates < self.length:
+            raise InputError(
+                f"lists of {self.length} documents, and {min(pool + 1, self.candidates)} to draw them from",
+                f"Set {name}.length to {min(pool + 1, self.candidates)} or fewer.",
+                value=self.length,
+            )
+
+    def check_data(self, student: str, dataset: Dataset) -> None:
+        """Raises InputError where a student of this name cannot learn from these documents and questions."""
+        if not len(dataset.qrels.get("train", ())):
+            raise InputError(
+                f"{student} ranks documents for training questions, and there are none",
+                "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
+            )
+        if len(dataset.corpus) < self.length:
+            raise InputError(
+                f"lists of {self.length} documents, and there are {len(dataset.corpus)}",
+                f"Set {type(self).__name__}.length to {len(dataset.corpus)} or fewer.",
+                value=self.length,
+            )
+
+    @property
+    def drawing(self) -> Drawing:
+        """How lists are drawn."""
+        return Drawing(self.length, self.pool, self.labelled, self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundDocuments:
+    """Documents of each question, best first.
+
+    Attributes:
+      documents: int32[questions, c], −1 where fewer were found.
+      scores: float32[questions, c], as they were retrieved; 0 where there is no document.
+    """
+
+    documents: Int32[np.ndarray, "questions c"]
+    scores: Float32[np.ndarray, "questions c"]
+
+    @classmethod
+    def load(cls, folder: pathlib.Path) -> FoundDocuments:
+        """Of a finished stage of candidates, whatever else it keeps of them.
+
+        Raises:
+          InputError: it was altered.
+        """
+        storage.read_folder(folder / FOUND)
+        return cls(*(storage.load_array(folder / FOUND / f"{name}.npy", mmap=True) for name in ("documents", "scores")))
+
+
+def margins_of(settings: ListLearning, found: Found) -> tuple[float, float]:
+    """(base, gap) of margins: as they are given, or by how far a student's ranks 1 and 10 are apart in the median."""
+    if settings.margins is not None:
+        return settings.margins
+    base = settings.margin * rank_distance(found)
+    return base, base / 3
+
+
+def rank_distance(found: Found) -> float:
+    """The median distance of scores between ranks 1 and 10, or the last where there are fewer.
+
+    Raises:
+      InputError: no question has two documents of different scores.
+    """
+    counts = (found.documents >= 0).sum(axis=1)
+    several = np.flatnonzero(counts > 1)
+    last = np.minimum(counts[several], FAR) - 1
+    distances = found.scores[several, 0] - found.scores[several, last]
+    if not len(distances) or np.median(distances) <= 0:
+        raise InputError("the student ranks nothing: no question has documents of different scores", "Train it longer.")
+    return float(np.median(distances))
+
+
+def teacher_distance(found: Found, taught: Float32[np.ndarray, "questions c"] | None) -> float:
+    """The median distance of a teacher's scores between ranks 1 and 10, as of `rank_distance`; 1 where it ranks
+    nothing, and the student's own where there is no teacher."""
+    if taught is None:
+        return rank_distance(found)
+    ordered = -np.sort(np.where(np.isnan(taught), np.inf, -taught), axis=1)  # those without a score last
+    counts = np.isfinite(ordered).sum(axis=1)
+    several = np.flatnonzero(counts > 1)
+    distances = ordered[several, 0] - ordered[several, np.minimum(counts[several], FAR) - 1]
+    median = float(np.median(distances)) if len(distances) else 0.0
+    return median if median > 0 else 1.0
+
+
+def make_loss(
+    settings: ListLearning, found: Found, taught: Float32[np.ndarray, "questions c"] | None = None
+) -> RankingLoss:
+    """The loss that settings name, of scores in units of the margin's base.
+
+    What reads scores as logits gets both sides in the same unit, whatever the teacher's is: ranks 1 and 10 are three
+    nats apart.
+    """
+    base, gap = margins_of(settings, found)
+    kind = RANKING_LOSSES[settings.loss]
+    if kind in (DistilledRankNet, TwoMargins):
+        return kind(base=1.0, gap=gap / base)
+    temperature = rank_distance(found) / base / _NATS
+    if kind in (ListwiseKL, MarginMSE):
+        return kind(temperature=temperature, teacher_temperature=teacher_distance(found, taught) / _NATS)
+    return kind(temperature=temperature)
+
+
+@dataclasses.dataclass(frozen=True)
+class Teacher:
+    """An index folder whose scores order a student's candidates.
+
+    Attributes:
+      named: its folder, or the one that it is in: a MODEL_DIR, or a run's `hybrid`.
+    """
+
+    named: str
+
+    @property
+    def index(self) -> pathlib.Path:
+        """The folder of the index itself."""
+        inner = pathlib.Path(self.named) / "index"
+        return inner if (inner / storage.MANIFEST).is_file() else pathlib.Path(self.named)
+
+    def identity(self) -> Any:
+        """What its files hold."""
+        return storage.read_folder(self.index, indexes.KIND, verify=False).files
+
+    def check(self, dataset: Dataset) -> None:
+        """Raises InputError where it is of other documents."""
+        found = storage.read_folder(self.index, indexes.KIND, verify=False).corpus
+        if found != dataset.corpus.fingerprint:
+            raise InputError(
+                "a teacher of another corpus",
+                "Name the index of a run on the same documents.",
+                file=self.index,
+                value=found,
+            )
+
+
+@stage(shared=True)
+def taught(place: Place, corpus: pathlib.Path, candidates: pathlib.Path, *, teacher: Teacher) -> None:
+    """A teacher's scores of the student's candidates: `scores.npy`, float32[questions, candidates], NaN where it has
+    none.
+
+    Interrupted, it goes on behind the last questions that it was asked. Systems beside each other whose students found
+    the same ask it once.
+    """
+    dataset, found = load_dataset(corpus), FoundDocuments.load(candidates)
+    teacher.check(dataset)
+    searcher = indexes.load(teacher.index)
+    questions = dataset.split_queries("train").texts
+    parts = []
+    with progress_lib.bar("Asking the teacher", len(questions), enabled=True) as bar:
+        for start in range(0, len(questions), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            kept = place.work / f"{_TAUGHT}_{start}.npy"
+            if not kept.is_file():
+                own = candidate_scores(searcher.retriever, questions[block], np.asarray(found.documents[block]))
+                content = io.BytesIO()
+                np.save(content, own)
+                place.work.mkdir(parents=True, exist_ok=True)
+                storage.write_bytes(kept, content.getvalue())
+            parts.append(storage.load_array(kept, dtype=np.float32, ndim=2))
+            bar.advance(len(questions[block]))
+    np.save(place.folder / _SCORES, np.concatenate(parts))
+    shutil.rmtree(place.work, ignore_errors=True)
+
+
+def teacher_scores(
+    taught: pathlib.Path | None, found: Found, settings: ListLearning
+) -> Float32[np.ndarray, "questions c"] | None:
+    """What a finished stage `taught` has, shuffled as far as settings say.
+
+    Args:
+      taught: None: there is no teacher, and the student's own order is what is shuffled.
+      found: the candidates.
+      settings: of the training.
+
+    Returns:
+      None: the student's order, as it is.
+    """
+    scores = None
+    if taught is not None:
+        scores = storage.load_array(taught / _SCORES, dtype=np.float32, ndim=2)
+    if settings.shuffled:
+        scores = shuffled(
+            found, np.asarray(found.scores) if scores is None else scores, settings.shuffled, settings.seed
+        )
+    return scores

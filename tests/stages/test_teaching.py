@@ -1,0 +1,134 @@
+"""What a teacher is asked, once; and how settings, margins and losses follow from what a student found."""
+
+import types
+
+import numpy as np
+import pytest
+
+from gr_jax import corpus as corpus_lib
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.losses.ranking import RankedLists
+from gr_jax.retrievers import index as indexes
+from gr_jax.retrievers.scoring import candidate_scores
+from gr_jax.stages import documents, teaching
+from gr_jax.stages.graph import Place, in_order
+from gr_jax.stages.runner import Runner
+from gr_jax.stages.sources import BeirFolder
+from gr_jax.stages.teaching import FoundDocuments, ListLearning, Teacher
+from tests import small_data
+
+
+def stage_of(folder, source, found):
+    """The folder of documents, one of candidates, and a place to work."""
+    corpus, runner = documents.corpus(BeirFolder(str(source))), Runner(folder / "run")
+    runner.run(in_order(corpus))
+    with storage.write_folder(folder / "candidates" / "found", "candidates") as new:
+        np.save(new / "documents.npy", found)
+        np.save(new / "scores.npy", np.ones(found.shape, np.float32))
+    (folder / "filled").mkdir()
+    return runner.folder(corpus), folder / "candidates", Place(folder / "filled", folder / "work", {})
+
+
+def test_a_teacher_of_another_corpus_is_named(memorised, tmp_path):
+    other = small_data.write_beir(tmp_path / "others", count=12)
+    corpus, candidates, place = stage_of(tmp_path, other, np.zeros((12, 2), np.int32))
+    with pytest.raises(InputError, match="a teacher of another corpus"):
+        teaching.taught.function(place, corpus, candidates, teacher=Teacher(str(memorised.model_dir)))
+
+
+def test_an_interrupted_teacher_goes_on(memorised, tmp_path, monkeypatch):
+    found = np.random.default_rng(0).permuted(np.tile(np.arange(64, dtype=np.int32), (64, 1)), axis=1)[:, :5]
+    found[7, 3:] = -1
+    corpus, candidates, place = stage_of(tmp_path, memorised.corpus, found)
+    asked = []
+
+    def once(retriever, questions, its):
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        asked.append(tuple(questions))
+        return candidate_scores(retriever, questions, its)
+
+    monkeypatch.setattr(teaching, "_BLOCK", 13)
+    monkeypatch.setattr(teaching, "candidate_scores", once)
+    arguments, teacher = (place, corpus, candidates), Teacher(str(memorised.model_dir))
+    with pytest.raises(KeyboardInterrupt):
+        teaching.taught.function(*arguments, teacher=teacher)
+    before = list(asked)
+    monkeypatch.setattr(teaching, "candidate_scores", lambda *given: asked.append(given[1]) or candidate_scores(*given))
+    teaching.taught.function(*arguments, teacher=teacher)
+    questions = corpus_lib.read_beir(memorised.corpus).split_queries("train").texts
+    assert [len(one) for one in asked] == [13, 13, 13, 13, 12]
+    assert [text for block in asked for text in block] == list(questions) and asked[:3] == before
+    expected = candidate_scores(indexes.load(teacher.index).retriever, questions, found)
+    np.testing.assert_array_equal(np.load(place.folder / "scores.npy"), expected)
+    assert not place.work.exists()
+
+
+def test_systems_beside_each_other_ask_once():
+    """What is asked does not depend on how a student then learns, and lies where others find it."""
+    corpus = documents.corpus(types.SimpleNamespace(identity=lambda: "documents"))
+    teacher = types.SimpleNamespace(identity=lambda: "a teacher")
+    one, other = (teaching.taught(corpus, corpus, teacher=teacher).named(name) for name in ("taught", "taught_1"))
+    runner = Runner("runs/one"), Runner("runs/other")
+    assert runner[0].folder(one) == runner[1].folder(other)
+
+
+def test_shuffled_is_the_training_s_and_not_the_teachers(tmp_path):
+    found = FoundDocuments(
+        np.tile(np.arange(6, dtype=np.int32), (4, 1)), np.tile(np.arange(6, 0, -1, dtype=np.float32), (4, 1))
+    )
+    judged = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    np.save(tmp_path / "scores.npy", judged)
+    np.testing.assert_array_equal(teaching.teacher_scores(tmp_path, found, ListLearning(length=3, pool=4)), judged)
+    assert teaching.teacher_scores(None, found, ListLearning(length=3, pool=4)) is None
+    whole = ListLearning(length=3, pool=4, shuffled=1.0)
+    for source, scores in ((tmp_path, judged), (None, found.scores)):
+        dealt = teaching.teacher_scores(source, found, whole)
+        assert (dealt != scores).any()
+        np.testing.assert_array_equal(np.sort(dealt, axis=1), np.sort(scores, axis=1))
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(InputError, match="shuffled"):
+            ListLearning(shuffled=wrong)
+
+
+def test_what_nobody_can_learn_from_is_named(tmp_path):
+    dataset = corpus_lib.read_beir(small_data.write_beir(tmp_path / "asked", count=12))
+    unasked = corpus_lib.read_beir(small_data.write_beir(tmp_path / "unasked", count=12, queries=False))
+    ListLearning(length=12, pool=None).check_data("DGR", dataset)
+    with pytest.raises(InputError, match="lists of 13 documents, and there are 12"):
+        ListLearning(length=13, pool=None).check_data("DGR", dataset)
+    with pytest.raises(InputError, match="DGR ranks documents for training questions, and there are none"):
+        ListLearning(length=12, pool=None).check_data("DGR", unasked)
+
+
+def test_margins_are_the_students():
+    documents = np.tile(np.arange(12, dtype=np.int32), (3, 1))
+    scores = np.stack([np.linspace(110, 0, 12), np.linspace(220, 0, 12), np.linspace(330, 0, 12)]).astype(np.float32)
+    found = FoundDocuments(documents, scores)
+    assert teaching.rank_distance(found) == pytest.approx(180)  # nine steps of 20
+    assert teaching.margins_of(ListLearning(margin=0.5), found) == pytest.approx((90, 30))
+    assert teaching.margins_of(ListLearning(margins=(300, 100)), found) == (300, 100)
+    loss = teaching.make_loss(ListLearning(margins=(300, 100)), found)
+    assert (loss.base, loss.gap) == (1.0, pytest.approx(1 / 3))
+
+
+@pytest.mark.parametrize("loss", ["margin_mse", "listwise_kl"])
+def test_a_teachers_unit_does_not_matter(loss):
+    rng = np.random.default_rng(0)
+    scores = -np.sort(-rng.normal(size=(5, 12)).astype(np.float32), axis=1)
+    found = FoundDocuments(np.tile(np.arange(12, dtype=np.int32), (5, 1)), scores)
+    taught = rng.normal(size=(5, 12)).astype(np.float32)
+    taught[0, 3:] = np.nan
+    taught[1] = np.nan
+    ordered = [-np.sort(-row[np.isfinite(row)]) for row in taught if np.isfinite(row).sum() > 1]
+    expected = np.median([row[0] - row[min(len(row), 10) - 1] for row in ordered])
+    assert teaching.teacher_distance(found, taught) == pytest.approx(expected)
+    values = []
+    for unit in (1.0, 0.01, 50.0):
+        made = teaching.make_loss(ListLearning(loss=loss), found, taught * np.float32(unit))
+        lists = RankedLists(np.ones((3, 12), bool), taught[2:] * np.float32(unit))
+        values.append(np.asarray(made(scores[2:], lists)))
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-4)
+    np.testing.assert_allclose(values[2], values[0], rtol=1e-4)
+    assert teaching.teacher_distance(found, np.full_like(taught, np.nan)) == 1.0
