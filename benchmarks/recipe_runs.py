@@ -95,7 +95,7 @@ class RecipeRun:
     @property
     def teacher_index(self) -> pathlib.Path:
         """The folder of the index that teaches it."""
-        from gr_jax.systems.ngram.distilling import Teacher
+        from gr_jax.stages.teaching import Teacher
 
         assert self.teacher is not None
         return Teacher(str(self.teacher.folder / self.taught_by)).index
