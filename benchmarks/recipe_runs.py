@@ -166,7 +166,7 @@ class RecipeRun:
 
     @functools.cache  # noqa: B019
     def _resolved(self) -> tuple[System, Mapping[str, Any]]:
-        bindings = ['MODEL_DIR=""', *([] if self.data == PYTHON_DOCS else ['CORPUS=""']), *self.flags]
+        bindings = ['MODEL_DIR=""', 'CORPUS=""', *self.flags]
         if self.queries is not None:
             bindings.append(f'PseudoQueries.generated="{_QUERIES}"')
         if self.teacher is not None:

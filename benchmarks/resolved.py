@@ -47,7 +47,7 @@ def resolve(gin_files: tuple[str, ...], bindings: tuple[str, ...]) -> tuple[Syst
         try:
             gin.parse_config_files_and_bindings(list(gin_files), list(bindings))
             bound = gin.get_bindings("gr_jax.run", resolve_references=True)
-            (cls,) = [one for one in SYSTEMS if one in bound["system"].__mro__]
+            cls = next(one for one in bound["system"].__mro__ if one in SYSTEMS)  # gin's is a subclass of it
             source = bound["source"]
             system = configuration.from_gin(cls, SYSTEMS)
         finally:
