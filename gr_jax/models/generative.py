@@ -232,6 +232,40 @@ class EncoderDecoderModel:
         (losses,), _ = self._token_losses(params, [self._features(params, batch, None)], batch)
         return jnp.sum(losses.log_prob * batch["decoder_loss_weights"], axis=-1)
 
+    def sequence_log_probs(
+        self,
+        params: Any,
+        encoder_tokens: Int[Array, "batch source"],
+        sequences: Int[Array, "batch n length"],
+        dropout_rng: Array | None = None,
+    ) -> Float[Array, "batch n"]:
+        """Log-probabilities of several sequences of each row, under the normaliser of the loss: each row is read once,
+        and its sequences are segments of one row that is written.
+
+        Args:
+          params: of the network.
+          encoder_tokens: what is read; 0 is padding.
+          sequences: targets, the token that ends them included; 0 is padding, behind them.
+          dropout_rng: None switches dropout off.
+
+        Returns:
+          0 of a sequence without tokens.
+        """
+        batch, n, length = sequences.shape
+        first = jnp.zeros_like(sequences[..., :1])
+        segments = jnp.where(sequences != 0, jnp.arange(1, n + 1)[:, None], 0)
+        rows = {
+            "encoder_input_tokens": encoder_tokens,
+            "decoder_input_tokens": jnp.concatenate([first, sequences[..., :-1]], axis=-1).reshape(batch, n * length),
+            "decoder_segment_ids": segments.reshape(batch, n * length),
+        }
+        features = self._features(params, rows, dropout_rng)  # --> [batch, n · length, d]
+        apart = features.reshape(batch * n, length, -1)  # so that place t is level t
+        targets = sequences.reshape(batch * n, length)
+        (losses,), _ = self._token_losses(params, [apart], {"decoder_target_tokens": targets})
+        written = jnp.where(targets != 0, losses.log_prob, 0.0)
+        return jnp.sum(written, axis=-1).reshape(batch, n)
+
     def decoder(self, params: Any) -> GenerativeDecoder:
         """The network as beam search takes it."""
         return GenerativeDecoder(self.module, params, self.levels, self.eos_id)

@@ -13,6 +13,7 @@ from gr_jax.stages.encoders import Encoders as Encoders
 from gr_jax.stages.negatives import Mining as Mining
 from gr_jax.stages.networks import Network as Network
 from gr_jax.stages.pseudo_queries import PseudoQueries as PseudoQueries
+from gr_jax.stages.rank_docids import DocidDistilling as DocidDistilling
 from gr_jax.stages.sources import BeirFolder as BeirFolder
 from gr_jax.stages.sources import PythonDocs as PythonDocs
 from gr_jax.stages.vectors import Vectors as Vectors
@@ -32,6 +33,7 @@ from gr_jax.systems.dpr import DPR as DPR
 from gr_jax.systems.dpr import Search as Search
 from gr_jax.systems.dsi import DSI as DSI
 from gr_jax.systems.dsi_clusters import DSIClusters as DSIClusters
+from gr_jax.systems.dsi_dgr import DSIDGR as DSIDGR
 from gr_jax.systems.dsi_qg import DSIQG as DSIQG
 from gr_jax.systems.gdr import GDR as GDR
 from gr_jax.systems.gdr import ClusterSearch as ClusterSearch
@@ -61,4 +63,5 @@ SYSTEMS: tuple[type[System], ...] = (
     MINDER,
     LTRGR,
     DGR,
+    DSIDGR,
 )

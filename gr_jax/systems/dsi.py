@@ -85,10 +85,10 @@ class DSIBase(System):
                 sentences=self.vectors.sentences,
                 max_input_length=self.training.max_input_length, document_words=self.training.document_words,
             )  # fmt: skip
-        model = write_docids.model_of(corpus, embedded, ids, words, rows, self.network, self.training, self.decoding)
+        model = self.model_of(corpus, embedded, ids, words, rows)
         index = write_docids.index(corpus, ids, words, model, decoding=self.decoding)
         terms = bm25(corpus, settings=self.lexical)
-        trained = [*seeds, self.training.seed] if self.training else []
+        trained = [*seeds, *self.seeds] if self.training else self.seeds
         provenance = write_docids.provenance(
             self.decoding, about if self.training else "none: not trained", self.identifiers.seed, *trained
         )
@@ -96,6 +96,17 @@ class DSIBase(System):
         return results.generative_results(
             corpus, terms, ids, model, index, both, [], embedded, name=self.name, provenance=provenance
         ).named("results")  # fmt: skip
+
+    def model_of(self, corpus: Stage, vectors: Stage, docids: Stage, words: Stage, examples: Stage | None) -> Stage:
+        """The stage of the network, named "model"."""
+        return write_docids.model_of(
+            corpus, vectors, docids, words, examples, self.network, self.training, self.decoding
+        )
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of what trains it."""
+        return [] if self.training is None else [self.training.seed]
 
 
 @gin.register(module="gr_jax")

@@ -29,6 +29,8 @@ OTHER: dict[str, Any] = {
     "NgramWriting.keep_best": "dev/Success@1",
     "Distilling.keep_best": "dev/Success@1",
     "Distilling.margins": (300.0, 100.0),
+    "DocidDistilling.keep_best": "dev/Success@1",
+    "DocidDistilling.margins": (300.0, 100.0),
     "NgramWriting.width": 390,
     "NgramWriting.heads": 12,
     "ClusterSearch.measure": "nDCG@10",

@@ -28,6 +28,7 @@ SYSTEMS = {
     "minder": systems.MINDER,
     "ltrgr": systems.LTRGR,
     "dgr": systems.DGR,
+    "dgr_dsi": systems.DSIDGR,
 }
 # What an ablation changes of GDR, or of NCI; and the system that a small budget is of, where it is not named after it.
 ABLATIONS = {
@@ -172,6 +173,13 @@ def test_an_ablations_head_has_its_command(file):
     head = (CHECKOUT / "gin_configs" / file).read_text().split("\n\n", 1)[0]
     assert f"--gin_file=gin_configs/systems/{name}.gin --gin_file=gin_configs/ablations/{file.name} " in head
     assert file.stem in ABLATIONS
+
+
+def test_a_taught_student_is_the_one_that_can_be_had_alone():
+    """So that a student that is there already need not be trained again."""
+    alone, taught = resolved("systems/dsi_centroids"), resolved("systems/dgr_dsi")
+    for field in dataclasses.fields(alone):
+        assert field.name == "name" or getattr(taught, field.name) == getattr(alone, field.name)
 
 
 def test_off_is_none():

@@ -19,6 +19,7 @@ from tests.systems import one_setting
 
 NAMED = {cls.__name__: cls for cls in systems.SYSTEMS}
 _MINDERS = ("MINDER", "LTRGR", "DGR")
+TAUGHT = ("DGR", "DSIDGR")  # by a teacher, which has to be named
 # Settings that no valid value but the default can have, and what says so.
 REFUSED = {
     "GDR training.margin_mse": "teacher",
@@ -39,6 +40,7 @@ REFUSED = {
     "BM25CrossEncoder encoders.document_prefix": "prefix",
     "BM25CrossEncoder mining.refresh_every": "kinds",
     "BM25CrossEncoder training.chunks": "chunks",
+    "DSIDGR training": "not trained to write",
     **{f"{name} generator.multipliers": "multipliers" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
     **{f"{name} generator.dev_queries": "dev" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
     **{f"{name} writing.multipliers": "multipliers" for name in ("SEAL", *_MINDERS)},
@@ -73,14 +75,14 @@ def folders(tmp_path_factory) -> dict[str, pathlib.Path]:
         "table": root / "table",
         "negatives": root / "negatives",
         "teacher": root / "teacher",
-        "DGR.teacher": root / "other_teacher",
+        **{f"{name}.teacher": root / "other_teacher" for name in TAUGHT},
     }
 
 
 def as_tested(name: str, folders: dict[str, pathlib.Path]) -> System:
     """The system as it is by default; with all of its trainings, and with a teacher where it needs one."""
-    if name == "DGR":
-        return systems.DGR(teacher=str(folders["teacher"]))
+    if name in TAUGHT:
+        return NAMED[name](teacher=str(folders["teacher"]))
     return OF_GDR if name == "GDR" else NAMED[name]()
 
 
@@ -281,7 +283,9 @@ READ_BY: dict[str, set[str]] = {
     "MINDER": {"model", "hybrid", *_RESULTS},
     "LTRGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
     "DGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
+    "DSIDGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
     "Distilling": _RANKED,
+    "DocidDistilling": {*_RANKED, *_RESULTS},
     "NgramWriting": {"vocabulary", "ngrams", "model", *_RESULTS},
     "Asking": {"model", "index"},
     "GDR": {"index", "hybrid", "joint_vectors", "passage_vectors", "pieces", *_RESULTS},
@@ -318,6 +322,7 @@ ALSO_READ_BY = {
     ("MINDER", "NgramWriting"): _GENERATOR,
     **{(name, "NgramWriting"): {"student", "student_index", *_GENERATOR} for name in ("LTRGR", "DGR")},
     **{(name, "Asking"): {"student", "student_index"} for name in ("LTRGR", "DGR")},
+    **{("DSIDGR", name): {"student", "student_index"} for name in ("Network", "Training", "Decoding")},
 }
 # What is for answering alone trains nothing again.
 ANSWERS = {
@@ -331,6 +336,7 @@ ANSWERS = {
 NOTHING_READS = {
     "DSI": {setting for setting in DSI[""]},
     "DSIQG": {setting for setting in DSI[""]},
+    "DSIDGR": {setting for setting in DSI[""]},
     "GDR": {setting for setting in GDR_STAGES[""]},
     "DSIClusters": {"clusters.margin": "one docid a document", "clusters.sample": "no agglomerative clusters"},
     "NCI": {f"identifiers.{name}": "of another scheme" for name in ("codebooks", "bits", "duplicates", "title_tokens")},

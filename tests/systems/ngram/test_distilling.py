@@ -1,0 +1,151 @@
+"""Batches of lists of n-grams, and what they cost: the sum over questions of what their documents' scores cost."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gr_jax import corpus as corpus_lib
+from gr_jax.corpus import Dataset
+from gr_jax.losses.ranking import DistilledRankNet, ListwiseKL, RankedLists
+from gr_jax.models.copying import CopyNetworkModel
+from gr_jax.systems import SEAL
+from gr_jax.systems.ngram import Asking, NgramWriting, candidates, passage_scores
+from gr_jax.systems.ngram.candidates import Candidates
+from gr_jax.systems.ngram.distilling import DistilledWriter
+from gr_jax.systems.ngram.list_batches import ListBatches, ListRows
+from gr_jax.training.ranked_lists import Drawing, DrawnLists
+from gr_jax.training.source_batches import SourceTargets, TargetBatches
+from tests import small_data
+
+pytest.importorskip("bm25s")
+pytest.importorskip("Stemmer")
+pytest.importorskip("pydivsufsort")
+pytest.importorskip("numba")
+pytest.importorskip("sentencepiece")
+
+WRITING = NgramWriting(
+    encoder="t5", vocabulary="sentencepiece", vocabulary_size=330, width=32, heads=2, mlp_width=32, encoder_layers=1,
+    decoder_layers=1, dropout=0.0, words=32, query_tokens=64, row_targets=48, span_tokens=5, title_tokens=6,
+)  # fmt: skip
+DEPTH, SIZE, LENGTH = 8, 5, 4
+
+
+class Student(NamedTuple):
+    """A writer that was not trained, what it finds for the questions of train, and how it reads them."""
+
+    dataset: Dataset
+    retriever: Any
+    found: Candidates
+    teacher: np.ndarray
+    rows: ListRows
+    written: SourceTargets
+    model: CopyNetworkModel
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory) -> Student:
+    folder = small_data.write_beir(tmp_path_factory.mktemp("beir") / "animals", count=24)
+    system = SEAL(writing=WRITING, trained=False, asking=Asking(beams=4, tokens=5, title_tokens=6))
+    searcher = system.run(folder, tmp_path_factory.mktemp("seal"), until="index", say=lambda line: None)
+    dataset, retriever = corpus_lib.read_beir(folder), searcher.retriever
+    texts = dataset.split_queries("train").texts
+    found = candidates.find(retriever, texts, DEPTH, ngrams=40)
+    sources, lengths = retriever._reader.read(texts, retriever.views)
+    sources = np.where(np.arange(sources.shape[1]) < lengths[:, None], sources, 0).astype(np.int32)
+    teacher = np.random.default_rng(0).normal(size=found.documents.shape).astype(np.float32)
+    teacher[found.documents < 0] = np.nan
+    teacher[:, 5] = np.nan
+    rows = ListRows(found, sources, len(retriever.views), targets=800, ngrams=400)
+    written = SourceTargets(sources, [[[one[:3], one[3:4]] for one in sources.tolist()]])  # which can be copied
+    model = CopyNetworkModel(retriever.model.module, tuple(np.asarray(retriever.model.words).tolist()))
+    return Student(dataset, retriever, found, teacher, rows, written, model)
+
+
+def batches(student: Student, seed: int = 0) -> tuple[ListBatches, DrawnLists]:
+    drawing = Drawing(LENGTH, None, False, seed)
+    lists = DrawnLists(student.dataset, student.found, student.teacher, drawing, margin=1e9)
+    written = TargetBatches(student.written, batch_size=SIZE, targets=8, eos_id=None, seed=seed)
+    return ListBatches(lists, student.rows, written, SIZE), lists
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[k], other[k], equal_nan=k == "list_teacher") for k in one
+    )
+
+
+def test_a_batch_depends_on_the_seed_and_its_number_alone(student):
+    made, lists = batches(student)
+    per_epoch = -(-len(lists.questions) // SIZE)
+    whole = iter(made)
+    all_of_it = [next(whole) for _ in range(per_epoch + 2)]
+    assert {name: one.shape for name, one in all_of_it[0].items()} == made.input_shapes
+    again = batches(student)[0]
+    for number in reversed(range(len(all_of_it))):
+        assert same(again.batch(number), all_of_it[number])
+    after = iter(batches(student)[0])
+    after.set_state({"number": 3})
+    assert same(next(after), all_of_it[3])
+    assert not same(batches(student, seed=1)[0].batch(0), all_of_it[0])
+    assert not same(all_of_it[per_epoch], all_of_it[0])
+
+
+def test_teacher_scores_stand_beside_their_documents(student):
+    made, lists = batches(student)
+    per_epoch = -(-len(lists.questions) // SIZE)
+    for number in range(per_epoch):
+        batch, drawn = made.batch(number), lists.batch(number, SIZE)
+        real = len(lists.questions) - number * SIZE
+        assert batch["list_valid"][:real].all() and not batch["list_valid"][real:].any()
+        assert np.isnan(batch["list_teacher"][real:]).all()
+        assert not batch["coefficients"][real:].any()  # a question that fills up has no document
+        for row, question in enumerate(drawn.questions[:real].tolist()):
+            own = student.rows.batch([question], drawn.places[row].reshape(1, -1))
+            np.testing.assert_array_equal(batch["coefficients"][row], own["coefficients"][0])
+            np.testing.assert_array_equal(batch["list_teacher"][row], student.teacher[question][drawn.places[row]])
+    assert len(lists.questions) % SIZE  # so that there is one that fills up
+
+
+@pytest.mark.parametrize("loss", [DistilledRankNet(1.0, 0.5), ListwiseKL(0.5, 2.0)])
+@pytest.mark.parametrize("generation", [0.0, 0.7])
+def test_a_batch_costs_what_its_documents_cost_one_by_one(student, loss, generation):
+    made, lists = batches(student)
+    number = -(-len(lists.questions) // SIZE) - 1  # one that is filled up
+    drawn, params, views = (
+        lists.batch(number, SIZE),
+        student.retriever.model.params,
+        student.retriever.documents_of.views,
+    )
+    alpha, base = student.retriever.documents_of.scorer.settings.alpha, 3.0
+    batch = {name: jnp.asarray(one) for name, one in made.batch(number).items()}
+    total, metrics = DistilledWriter(student.model, views, alpha, loss, base, generation).loss_fn(params, batch)
+
+    def score(question: int, place: int) -> float:
+        alone = student.rows.batch([question], np.array([[place]]))
+        one = passage_scores.scores_of_batch(
+            student.model, params, {name: jnp.asarray(own) for name, own in alone.items()}, views, alpha
+        )
+        return float(one[0, 0])
+
+    ranking, real = 0.0, len(lists.questions) - number * SIZE
+    for row, question in enumerate(drawn.questions[:real].tolist()):
+        costs = []
+        for places, judged in zip(drawn.places[row].tolist(), drawn.teacher[row], strict=True):
+            scores = jnp.array([score(question, place) for place in places]) / base
+            costs.append(float(loss(scores, RankedLists(jnp.ones(LENGTH, bool), jnp.asarray(judged)))))
+        ranking += float(np.mean(costs))
+    assert ranking > 0 and 0 < real < SIZE
+    assert float(metrics["ranking"][0]) == pytest.approx(ranking, rel=1e-3)
+    assert float(metrics["weight_sum"]) == real
+    if not generation:
+        assert "writing" not in metrics and float(total) == pytest.approx(ranking, rel=1e-3)
+        return
+    own = {name.removeprefix("write_"): one for name, one in batch.items() if name.startswith("write_")}
+    log_probs, possible, _ = student.model.token_log_probs(params, own)
+    counted = np.asarray(own["decoder_loss_weights"]) * np.asarray(possible)
+    writing = -float(np.sum(np.asarray(log_probs)[counted > 0])) / counted.sum()
+    assert float(total) == pytest.approx(ranking + generation * real * writing, rel=1e-3)
