@@ -22,9 +22,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks import dense_quality, dgr_arms, generative_baselines, harness, records
+from benchmarks import dense_quality, dgr_arms, docid_comparisons, generative_baselines, harness, records
 from benchmarks.generative_baselines import SPLITS
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
+from benchmarks.systems import System
 from gr_jax.evaluation import Evaluation, compare
 
 NAME, GROUP = "dgr", "ngram"
@@ -85,6 +86,51 @@ def small_above(first: str, second: str, data: str) -> Values:
         mean_over_seeds([evaluation(run, one, SPLITS[data]) for run in small(one, data)]) for one in (first, second)
     )
     return differences(own, theirs)
+
+
+def docid_student() -> System:
+    """DSI, before it is taught."""
+    return docid_comparisons.semantic(False)
+
+
+def taught_docids() -> System:
+    """The same, taught as DGR is; a seed is that of the student and of what comes after it."""
+    runs = tuple(
+        RecipeRun(
+            GROUP, run.data, "dgr_dsi", str(seed), trained=run, teacher=teacher(run.data),
+            flags=(*run.flags, f"DocidDistilling.seed={seed}"),
+        )
+        for seed, run in zip(docid_comparisons.SEEDS, docid_student().runs, strict=True)
+    )  # fmt: skip
+    return System(runs, "DSI + DGR")
+
+
+def docid_rows() -> list[harness.Row]:
+    """What a student of docids reaches and gains, on each split."""
+    student, taught, table = docid_student(), taught_docids(), []
+    for split in docid_comparisons.SPLITS:
+        table.append(
+            harness.Row(
+                name=f"{docid_comparisons.DATA} {split} DSI + DGR",
+                config={"split": split, "system": taught.config()},
+                measure=functools.partial(docid_comparisons.reached, taught, split),
+                corpus=taught.runs[0].fingerprint,
+                seeds=docid_comparisons.SEEDS,
+                runs=taught.runs,
+            )
+        )
+        table.append(
+            harness.Row(
+                name=f"{docid_comparisons.DATA} {split} DSI + DGR above DSI",
+                config={"split": split, "systems": [taught.config(), student.config()]},
+                measure=functools.partial(docid_comparisons.above, taught, student, split),
+                corpus=taught.runs[0].fingerprint,
+                seeds=docid_comparisons.SEEDS,
+                runs=[*taught.runs, *student.runs],
+                note="paired t-test over queries, of means over three seeds",
+            )
+        )
+    return table
 
 
 def evaluation(run: RecipeRun, name: str, splits: Sequence[str]) -> Evaluation:
@@ -185,6 +231,7 @@ def rows() -> list[harness.Row]:
                 note="paired t-test over queries, of means over three seeds",
             )
         )
+    table += docid_rows()
     return table + dgr_arms.rows(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
 

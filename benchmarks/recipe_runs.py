@@ -42,7 +42,7 @@ _ENCODER, _QUERIES, _TEACHER = "encoder", "queries", "teacher"
 _TAKEN = {"model": "model", "query_model": "query_model"}
 _GENERATED = {"generator": "generator", "generated": "generated"}
 _STUDENTS = {**_GENERATED, "model": "student"}
-_TAKEN_BY = {"minder": _GENERATED, "ltrgr": _STUDENTS, "dgr": _STUDENTS}
+_TAKEN_BY = {"minder": _GENERATED, "ltrgr": _STUDENTS, "dgr": _STUDENTS, "dgr_dsi": {"model": "student"}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class RecipeRun:
         queries; it is not trained again.
       encoder: the run of `dpr` whose encoder this one takes for its documents.
       queries: the run of `bm25_doct5query` whose generated queries this one is trained with.
-      teacher: the run that teaches this one, of `dgr`.
+      teacher: the run that teaches this one, of `dgr` or `dgr_dsi`.
       taught_by: which of its indices: "hybrid", the combination with BM25, or "" for its own.
     """
 
@@ -127,7 +127,7 @@ class RecipeRun:
         if self.queries is not None:
             bindings.append(f'PseudoQueries.generated="{self.queries.folder / "generated" / "pseudo_queries"}"')
         if self.teacher is not None:
-            bindings.append(f'DGR.teacher="{self.teacher.folder / self.taught_by}"')
+            bindings += _teachers(self.teacher.folder / self.taught_by)
         files = [f"--gin_file={file}" for file in self.gin_files]
         return [*files, *(f"--gin.{binding}" for binding in (*bindings, *self.flags))]
 
@@ -170,7 +170,7 @@ class RecipeRun:
         if self.queries is not None:
             bindings.append(f'PseudoQueries.generated="{_QUERIES}"')
         if self.teacher is not None:
-            bindings.append(f'DGR.teacher="{_TEACHER}"')
+            bindings += _teachers(_TEACHER)
         if self.encoder is not None:
             bindings += [f"{name}.encoder_training=None" for name in ("GDR", "NCI", "DSIClusters")]
         return resolved.resolve(self.gin_files, tuple(bindings))
@@ -269,6 +269,11 @@ class RecipeRun:
                 trained = json.loads(manifest.read_text(encoding="utf-8"))["meta"]
                 spent += float(trained.get("core_seconds", CORES * trained["seconds"]))
         return spent / 60 + (0.0 if self.encoder is None else self.encoder.core_minutes())
+
+
+def _teachers(folder: object) -> list[str]:
+    """Bindings of a teacher, of whichever system has one."""
+    return [f'{system}.teacher="{folder}"' for system in ("DGR", "DSIDGR")]
 
 
 def copy_stage(made: pathlib.Path, to: pathlib.Path) -> None:
