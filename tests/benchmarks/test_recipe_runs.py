@@ -4,13 +4,15 @@ import dataclasses
 
 import pytest
 
-from benchmarks import dense_quality, gdr_quality, gdr_scaling, main_job, recipe_runs, resolved
+from benchmarks import combination, dense_quality, gdr_quality, gdr_scaling, main_job, recipe_runs, records, resolved
 from benchmarks.recipe_runs import RecipeRun
+from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
 from gr_jax.stages import bi_encoder, document_encoder, sources
 from gr_jax.stages.documents import corpus
 from gr_jax.stages.settings import Settings
 from gr_jax.systems.gdr import learning
+from tests import small_data
 
 
 @pytest.fixture(autouse=True)
@@ -149,3 +151,37 @@ def test_a_part_of_the_documents_is_given_or_made(monkeypatch, tmp_path):
     for wrong in ("2k", "1000", "some"):
         with pytest.raises(InputError):
             recipe_runs._subset(tmp_path / "data", wrong)
+
+
+def test_few_questions_are_those_of_all_splits_among_more_documents(monkeypatch, tmp_path):
+    monkeypatch.setattr(recipe_runs.harness, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
+    whole = read_beir(small_data.write_beir(tmp_path / "animals", count=24))
+    run = RecipeRun("g", "animals", "seal", questions=4)
+    (folder,) = (one.removeprefix('--gin.CORPUS="').rstrip('"') for one in run.arguments() if "CORPUS" in one)
+    part = read_beir(folder)
+    assert len(part.corpus) == 16 and set(part.corpus.doc_ids) < set(whole.corpus.doc_ids)
+    first = dict(list(whole.split("train").items())[:4])
+    assert {split: dict(part.split(split)) for split in ("train", "dev", "test")} == dict.fromkeys(part.qrels, first)
+    assert part.query_texts(list(first)) == whole.query_texts(list(first))
+    assert run.fingerprint() == part.corpus.fingerprint and run.folder.name == "animals-4_questions-seal"
+
+
+def test_a_subclass_of_a_system_is_resolved_as_itself_with_its_teacher():
+    teacher = RecipeRun("g", "squad_dev", "bm25")
+    for system, name in (("dgr", "DGR"), ("dgr_dsi", "DSIDGR")):
+        own, other = RecipeRun("g", "squad_dev", system, teacher=teacher, taught_by="").configs()
+        assert (own["system"], own["settings"]["teacher"], own["taught_by"]) == (name, "teacher", "")
+        assert other["system"] == "BM25"
+
+
+def test_sets_are_counted_from_what_is_recorded(monkeypatch, tmp_path):
+    monkeypatch.setattr(combination.harness, "RESULTS", tmp_path)
+    with pytest.raises(InputError, match="not recorded"):
+        combination.above_both()
+    values = {"RR@10 BM25 + GDR": 0.6, "RR@10 BM25": 0.5, "RR@10 GDR": 0.5, "p BM25": 0.01, "p GDR": 0.01}
+    changed = [{}, {"p GDR": 0.05}, {"RR@10 BM25": 0.6}, {"p BM25": 0.049}]
+    for (data, splits), change in zip(combination.SPLITS.items(), changed, strict=True):
+        record = records.Record(values | change, "", {}, "", (), "", "", "", 0.0)
+        records.write(tmp_path / "combination.json", f"{data} {splits[0]} BM25 + GDR", record)
+    assert combination.above_both() == {"sets with p < .05": 2}
