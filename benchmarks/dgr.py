@@ -7,9 +7,10 @@ chosen on dev; test splits are read once.
 Before anything was trained: the 3,976 questions of both test splits of `squad_dev` show a difference of .014 at 80%
 power where a tenth of them differ, the 913 of `nq_boolq_dev` one of .029.
 
-Headlines are at the standard budget of MINDER, with one seed. Comparisons go on from the same MINDER at the small
-budget, with three seeds of what comes after it. Arms (`dgr_arms`) differ from that in one setting and are measured on
-dev. Pictures are drawn into `benchmarks/results/dgr_*.svg`.
+Headlines are at the standard budget of MINDER, with one seed. Comparisons go on from the same MINDER with the small
+budget for what comes after it, and three seeds of that. Arms (`dgr_arms`) go on from it too, differ in one setting each
+and are measured on dev. DSI is a second student, whose docids are taught in the same way.
+Pictures are drawn into `benchmarks/results/dgr_*.svg`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def run_of(system: str, data: str) -> RecipeRun:
 
 
 def small(system: str, data: str) -> tuple[RecipeRun, ...]:
-    """One of the three at the small budget, once for each seed of what comes after MINDER."""
+    """One of the three, with the small budget for what comes after MINDER, once for each seed of that."""
     run = run_of(system, data)
     if system == STUDENT:
         return (run,)

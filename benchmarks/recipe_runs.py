@@ -37,8 +37,8 @@ PYTHON_DOCS = "python_docs"  # no folder: the documentation of what is installed
 PYTHON_DOCS_GIN = "gin_configs/data/python_docs.gin"  # of which a system of its own says so itself
 # What settings have in the place of folders of other runs.
 _ENCODER, _QUERIES, _TEACHER = "encoder", "queries", "teacher"
-# What is taken of a run that is trained already → what it is called here: its model; of systems in which that is not
-# all, or not the same, the queries that were generated, and where one goes on to learn from lists, its student.
+# What is taken of a run that is trained already → what it is called here. Most take the model. MINDER takes the queries
+# that were generated. LTRGR and DGR take both, and the model is their student.
 _TAKEN = {"model": "model", "query_model": "query_model"}
 _GENERATED = {"generator": "generator", "generated": "generated"}
 _STUDENTS = {**_GENERATED, "model": "student"}
@@ -84,6 +84,10 @@ class RecipeRun:
     teacher: RecipeRun | None = None
     taught_by: str = "hybrid"
     questions: int = 0
+
+    def __post_init__(self):
+        if self.subset and self.questions:
+            raise InputError("a part of the documents, and few questions", "Name one of the two.", value=self.subset)
 
     @property
     def folder(self) -> pathlib.Path:
@@ -186,6 +190,7 @@ class RecipeRun:
         from gr_jax.stages.sources import BeirFolder
 
         folder = harness.data_folder(self.data)
+        folder = _questions(folder, self.questions) if self.questions else folder
         source = BeirFolder(str(folder), subset=str(_subset(folder, self.subset)) if self.subset else "")
         return {stage.name: stage for stage in in_order(self.resolved().stages(documents.corpus(source)))}
 
@@ -241,9 +246,9 @@ class RecipeRun:
         """What the model's folder says of its training, once it is made."""
         return json.loads((self.folder / "model" / "manifest.json").read_text(encoding="utf-8"))["meta"]
 
-    def looks(self) -> Mapping[int, Mapping[str, float]]:
-        """Step → what the training of the model measured on dev, once it is trained."""
-        lines = (self.folder / "model" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    def looks(self, stage: str = "model") -> Mapping[int, Mapping[str, float]]:
+        """Step → what the training of a stage measured on dev, once it is trained."""
+        lines = (self.folder / stage / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         records = [record for record in map(json.loads, lines) if any(name.startswith("dev/") for name in record)]
         return {int(record["step"]): record for record in records}
 
@@ -260,7 +265,7 @@ class RecipeRun:
             raise InputError(f"the stage {name} that {stage} read is not there", "Make the run again.", file=shared)
         return found[0]
 
-    def core_minutes(self, stages: Sequence[str] = ("model", "query_model", "joint_model")) -> float:
+    def core_minutes(self, stages: Sequence[str] = ("student", "model", "query_model", "joint_model")) -> float:
         """Of its stages and its encoder's, all cores together; after an interruption, of the time that they took."""
         spent = 0.0
         for stage in stages:
@@ -335,13 +340,14 @@ def _subset(folder: pathlib.Path, name: str) -> pathlib.Path:
     return made
 
 
+@functools.cache
 def _questions(folder: pathlib.Path, number: int) -> pathlib.Path:
     """A folder of the first training questions, which are those of dev and test too, the documents that answer them,
     and others at equal distances, up to four times as many documents as questions."""
-    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{number}-questions"
+    whole = read_beir(folder)
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{whole.corpus.fingerprint[:8]}-{number}-questions"
     if (made / "corpus.jsonl").is_file():  # written last
         return made
-    whole = read_beir(folder)
     judged = dict(itertools.islice(whole.split("train").items(), number))
     texts = dict(zip(judged, whole.query_texts(list(judged)), strict=True))
     answers = {whole.corpus.index_of(doc_id) for grades in judged.values() for doc_id in grades}

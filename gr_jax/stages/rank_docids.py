@@ -84,7 +84,8 @@ def docids_found(ranking: Ranking, docids: Docids, most: int) -> Int32[np.ndarra
             if document < 0:
                 continue
             own: list[Any] = docids.rows_of(document).tolist()
-            if len(own) > 1 and ranking.evidence is not None:
+            if len(own) > 1:
+                assert ranking.evidence is not None
                 own = [docids.row_of(one.tokens) for one in ranking.evidence[question][place]]
             rows[question, place, : len(own[:most])] = own[:most]
     return rows
@@ -111,7 +112,7 @@ def docid_candidates(
             block = questions[start : start + _BLOCK]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", InputWarning)  # of long questions, in every block
-                answers.append(retriever.retrieve(block, depth, explain=several and most > 1))
+                answers.append(retriever.retrieve(block, depth, explain=several))
             rows.append(docids_found(answers[-1], ids, most))
             bar.advance(len(block))
     documents = np.concatenate([one.doc_index for one in answers])

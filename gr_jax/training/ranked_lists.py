@@ -118,7 +118,7 @@ class DrawnLists:
         if not len(self.questions):
             raise InputError(
                 f"no question has a list to learn from: {self.left_out}",
-                "Find more candidates, shorten the lists, or leave labels out (Distilling.labelled = False).",
+                "Find more candidates, shorten the lists, or leave labels out (labelled = False).",
             )
 
     @property

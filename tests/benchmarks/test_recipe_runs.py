@@ -177,11 +177,18 @@ def test_a_subclass_of_a_system_is_resolved_as_itself_with_its_teacher():
 
 def test_sets_are_counted_from_what_is_recorded(monkeypatch, tmp_path):
     monkeypatch.setattr(combination.harness, "RESULTS", tmp_path)
-    with pytest.raises(InputError, match="not recorded"):
+    row = combination.split_rows()[0]
+    stale = records.Record({"RR@10 BM25": 1.0}, "another key", {}, "", (), "", "", "", 0.0)
+    records.write(tmp_path / "combination.json", row.name, stale)
+    with pytest.raises(InputError, match="missing or stale"):
         combination.above_both()
     values = {"RR@10 BM25 + GDR": 0.6, "RR@10 BM25": 0.5, "RR@10 GDR": 0.5, "p BM25": 0.01, "p GDR": 0.01}
     changed = [{}, {"p GDR": 0.05}, {"RR@10 BM25": 0.6}, {"p BM25": 0.049}]
     for (data, splits), change in zip(combination.SPLITS.items(), changed, strict=True):
-        record = records.Record(values | change, "", {}, "", (), "", "", "", 0.0)
-        records.write(tmp_path / "combination.json", f"{data} {splits[0]} BM25 + GDR", record)
+        (row,) = [one for one in combination.split_rows() if one.name == f"{data} {splits[0]} BM25 + GDR"]
+        its = dict(key=row.key(""), digest=records.digest(row.versions()), versions=row.versions())
+        record = records.Record(
+            values | change, config={}, corpus="", seeds=(), commit="", hardware="", date="", seconds=0, **its
+        )
+        records.write(tmp_path / "combination.json", row.name, record)
     assert combination.above_both() == {"sets with p < .05": 2}

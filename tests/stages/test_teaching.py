@@ -74,7 +74,7 @@ def test_systems_beside_each_other_ask_once():
     assert runner[0].folder(one) == runner[1].folder(other)
 
 
-def test_shuffled_is_the_training_s_and_not_the_teachers(tmp_path):
+def test_shuffling_is_a_setting_of_the_training(tmp_path):
     found = FoundDocuments(
         np.tile(np.arange(6, dtype=np.int32), (4, 1)), np.tile(np.arange(6, 0, -1, dtype=np.float32), (4, 1))
     )
