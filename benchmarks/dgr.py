@@ -233,7 +233,7 @@ def rows() -> list[harness.Row]:
             )
         )
     table += docid_rows()
-    return table + dgr_arms.rows(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
+    return table + dgr_arms.rows_of(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
 
 def draw() -> None:

@@ -109,7 +109,7 @@ def teachers(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[
     return found
 
 
-def rows(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[RecipeRun, str]]) -> list[harness.Row]:
+def rows_of(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[RecipeRun, str]]) -> list[harness.Row]:
     """The table.
 
     Args:

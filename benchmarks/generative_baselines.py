@@ -329,7 +329,7 @@ def rows() -> list[harness.Row]:
             )
     table += docid_comparisons.rows() + japanese_rows() + memorised.rows()
     timed = {name: trained(ngram_speed.DATA, name) for name in ("SEAL", "MINDER")}
-    return table + ngram_speed.rows(timed, copier)
+    return table + ngram_speed.rows_of(timed, copier)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def whole(run: RecipeRun, name: str) -> Values:
     return {**values, "minutes to build": seconds / 60}
 
 
-def rows(systems: Mapping[str, RecipeRun], copier: Callable[[str], RecipeRun]) -> list[harness.Row]:
+def rows_of(systems: Mapping[str, RecipeRun], copier: Callable[[str], RecipeRun]) -> list[harness.Row]:
     """Rows of speed.
 
     Args:
