@@ -1,7 +1,7 @@
 """What docids and generated queries are worth to DSI: rows of `benchmarks.generative_baselines`.
 
 Before anything was trained: 3,976 questions of `squad_dev`, both test splits together, show a difference of .014 at 80%
-power; those of test .022, those of test_unseen .018. Comparisons are at about the small budget, 5 minutes on 2 cores,
+power; those of test .022, those of test_unseen .018. Comparisons are at about the small budget, 10 core-minutes,
 with three seeds, over which a query's measures are averaged; docids without a tree have one seed.
 
 DSI-QG and DSI differ in what documents are learned from alone, the documents' words or queries that `bm25_doct5query`
@@ -31,7 +31,9 @@ Values = Mapping[str, float]
 # Shares of the examples: of what documents are learned from half, of questions of people half.
 WORDS = ('Training.rates={"query": 0.5, "document": 0.5, "pseudo": 0.0}',)
 QUERIES = ('Training.rates={"query": 0.5, "document": 0.0, "pseudo": 0.5}', 'PseudoQueries.kinds={"generated": 5}')
-FROM_SCRATCH = ("Training.steps=3000", "Training.evaluate_every=500", "Training.checkpoint_every=1000")
+FROM_SCRATCH = (
+    "Training.steps=1500", "Training.evaluate_every=500", "Training.checkpoint_every=500", "Training.dev_queries=200",
+)  # fmt: skip
 # A tree gives a docid's tokens something to start from. These have none: they start at random, as the paper's do.
 WITHOUT_TREE = {
     "atomic": ('Identifiers.scheme="atomic"',),
