@@ -7,6 +7,8 @@ import json
 import pathlib
 from collections.abc import Iterable
 
+from gr_jax.corpus import Dataset
+
 _COLOURS = ("red", "green", "blue", "black", "white", "yellow", "brown", "grey")
 _ANIMALS = ("cat", "dog", "horse", "owl", "eel", "bee", "crab", "goat")
 _PLACES = ("in the garden", "near the river", "under the bridge", "at the harbour")
@@ -29,6 +31,13 @@ def write_jsonl(path: pathlib.Path, rows: Iterable[dict]) -> None:
     """One JSON object a line; compressed where the name ends in .gz."""
     text = "".join(json.dumps(row) + "\n" for row in rows)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def write_asked(folder: pathlib.Path, dataset: Dataset) -> None:
+    """The questions of train, as a finished stage has those that are asked."""
+    folder.mkdir(parents=True, exist_ok=True)
+    train = dataset.split_queries("train")
+    write_jsonl(folder / "queries.jsonl", [{"_id": i, "text": t} for i, t in zip(train.ids, train.texts, strict=True)])
 
 
 def write_beir(

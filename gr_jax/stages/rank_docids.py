@@ -26,6 +26,7 @@ from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.retrievers.query_reader import QueryReader
 from gr_jax.stages import networks, training
+from gr_jax.stages.asked import answers_of, load_asked
 from gr_jax.stages.docids import load_docids
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
@@ -93,9 +94,16 @@ def docids_found(ranking: Ranking, docids: Docids, most: int) -> Int32[np.ndarra
 
 @stage(shared=True)
 def docid_candidates(
-    place: Place, corpus: pathlib.Path, docids: pathlib.Path, index: pathlib.Path, *, depth: int, most: int
+    place: Place,
+    corpus: pathlib.Path,
+    asked: pathlib.Path,
+    docids: pathlib.Path,
+    index: pathlib.Path,
+    *,
+    depth: int,
+    most: int,
 ) -> None:
-    """What the student finds for the questions of train, and the docids by which it found each document.
+    """What the student finds for the questions that are asked, and the docids by which it found each document.
 
     Args:
       depth: documents of each question.
@@ -105,7 +113,7 @@ def docid_candidates(
     retriever = indexes.load(index).retriever
     depth, several = min(depth, len(dataset.corpus)), len(ids.documents) > ids.num_documents
     most = min(most, int(np.bincount(ids.documents).max()))
-    questions = dataset.split_queries("train").texts
+    questions = load_asked(asked).texts
     answers, rows = [], []
     with progress_lib.bar("Finding documents", len(questions), enabled=True) as bar:
         for start in range(0, len(questions), _BLOCK):
@@ -217,6 +225,7 @@ def model(
     vocabulary: pathlib.Path,
     examples: pathlib.Path | None,
     student: pathlib.Path,
+    asked: pathlib.Path,
     candidates: pathlib.Path,
     taught: pathlib.Path | None,
     *,
@@ -231,23 +240,24 @@ def model(
     Args:
       examples: of docids that are to be written; None where `settings.generation` is 0.
       student: the network that found the candidates.
+      asked: the questions for which it found them.
       taught: the teacher's scores; None: the student's own order is learned, behind the documents that answer.
       network: that the student was made by, which says how fast its parts learn.
       writing: how the student learned to write.
       decoding: how the student answered, and how it is looked at on dev.
     """
     dataset, ids, words = load_dataset(corpus), load_docids(docids), load_vocabulary(vocabulary)
+    queries = load_asked(asked)
     module, params = network_folder.load_network(student)
     found = FoundDocuments.load(candidates)
     teacher = teacher_scores(taught, found, settings)
     base, _ = margins_of(settings, found)
-    lists = DrawnLists(dataset, found, teacher, settings.drawing, base)
+    lists = DrawnLists(answers_of(dataset, queries), found, teacher, settings.drawing, base)
     place.notes.update({"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(found)})
-    questions = dataset.split_queries("train").texts
     targets = DocidTargets(
         targets_of(ids),
         storage.load_array(candidates / FOUND / "docids.npy", mmap=True),
-        read_questions(words, dataset.transform, questions, decoding.max_query_length),
+        read_questions(words, dataset.transform, queries.texts, decoding.max_query_length),
     )
     of_docids: dict[str, Any] = {"levels": ids.levels, "eos_id": ids.eos_id}
     written = writer = None

@@ -26,8 +26,9 @@ from gr_jax.losses.ranking import (
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.scoring import candidate_scores
 from gr_jax.stages import training
+from gr_jax.stages.asked import asked_questions, check_asked, load_asked
 from gr_jax.stages.documents import load_dataset
-from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.settings import setting
 from gr_jax.training.ranked_lists import Drawing, Found, shuffled
 
@@ -51,8 +52,14 @@ class ListLearning(training.Optimization):
       candidates: documents that are found for a question, and scored by the teacher.
       length: documents of a list.
       pool: the negatives of a list are drawn from so many of the best; None draws from all candidates.
-      labelled: a list begins with a document that answers the question. False: the teacher's order is all that is
-        known.
+      labelled: a list begins with a document that answers the question, where it has a label. False: the teacher's
+        order is all that is known.
+      questions: so many of the questions of train are asked; None asks all. An update takes `batch_size` of them, so
+        that more than `steps` times as many are never learned from.
+      unlabelled: so many questions that have no judgement in any split are asked too. Their lists are the teacher's
+        order alone.
+      made: so many of the queries that were made from documents are asked in the same way.
+      teacher_labels: the teacher's best document is the label of a question that has none, as a control.
       generation: weight of learning to write, as before, beside a ranking loss in units of the margin.
       shuffled: the share of the teacher's order of every question's candidates that is permuted, as a control: with 1
         the order says nothing.
@@ -73,6 +80,10 @@ class ListLearning(training.Optimization):
     length: int = setting(8, at_least=2)
     pool: int | None = setting(15, at_least=1)
     labelled: bool = True
+    questions: int | None = setting(None, at_least=1)
+    unlabelled: int = setting(0, at_least=0)
+    made: int = setting(0, at_least=0)
+    teacher_labels: bool = False
     generation: float = setting(1.0, at_least=0)
     shuffled: float = setting(0.0, at_least=0, at_most=1, neutral=0.0)
 
@@ -91,22 +102,36 @@ class ListLearning(training.Optimization):
 
     def check_data(self, student: str, dataset: Dataset) -> None:
         """Raises InputError where a student of this name cannot learn from these documents and questions."""
-        if not len(dataset.qrels.get("train", ())):
+        name = type(self).__name__
+        if not len(dataset.qrels.get("train", ())) and not self.unlabelled and not self.made:
             raise InputError(
                 f"{student} ranks documents for training questions, and there are none",
-                "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
+                f"Add queries.jsonl and qrels/train.tsv, set {name}.unlabelled, or use a system that needs none.",
             )
+        check_asked(dataset, self.unlabelled, f"{name}.unlabelled")
         if len(dataset.corpus) < self.length:
             raise InputError(
                 f"lists of {self.length} documents, and there are {len(dataset.corpus)}",
-                f"Set {type(self).__name__}.length to {len(dataset.corpus)} or fewer.",
+                f"Set {name}.length to {len(dataset.corpus)} or fewer.",
                 value=self.length,
             )
+
+    def asked(self, corpus: Stage, made: Stage | None) -> Stage:
+        """The stage of the questions for which documents are found.
+
+        Args:
+          corpus: the documents.
+          made: queries that were made from them; None: there are none.
+        """
+        return asked_questions(
+            corpus, made if self.made else None,
+            labelled=self.questions, unlabelled=self.unlabelled, made=self.made,
+        )  # fmt: skip
 
     @property
     def drawing(self) -> Drawing:
         """How lists are drawn."""
-        return Drawing(self.length, self.pool, self.labelled, self.seed)
+        return Drawing(self.length, self.pool, self.labelled, self.seed, self.teacher_labels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +244,9 @@ class Teacher:
 
 
 @stage(shared=True)
-def taught(place: Place, corpus: pathlib.Path, candidates: pathlib.Path, *, teacher: Teacher) -> None:
+def taught(
+    place: Place, corpus: pathlib.Path, asked: pathlib.Path, candidates: pathlib.Path, *, teacher: Teacher
+) -> None:
     """A teacher's scores of the student's candidates: `scores.npy`, float32[questions, candidates], NaN where it has
     none.
 
@@ -229,7 +256,7 @@ def taught(place: Place, corpus: pathlib.Path, candidates: pathlib.Path, *, teac
     dataset, found = load_dataset(corpus), FoundDocuments.load(candidates)
     teacher.check(dataset)
     searcher = indexes.load(teacher.index)
-    questions = dataset.split_queries("train").texts
+    questions = load_asked(asked).texts
     parts = []
     with progress_lib.bar("Asking the teacher", len(questions), enabled=True) as bar:
         for start in range(0, len(questions), _BLOCK):

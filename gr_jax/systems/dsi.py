@@ -85,7 +85,7 @@ class DSIBase(System):
                 sentences=self.vectors.sentences,
                 max_input_length=self.training.max_input_length, document_words=self.training.document_words,
             )  # fmt: skip
-        model = self.model_of(corpus, embedded, ids, words, rows)
+        model = self.model_of(corpus, embedded, ids, words, rows, made)
         index = write_docids.index(corpus, ids, words, model, decoding=self.decoding)
         terms = bm25(corpus, settings=self.lexical)
         trained = [*seeds, *self.seeds] if self.training else self.seeds
@@ -97,8 +97,16 @@ class DSIBase(System):
             corpus, terms, ids, model, index, both, [], embedded, name=self.name, provenance=provenance
         ).named("results")  # fmt: skip
 
-    def model_of(self, corpus: Stage, vectors: Stage, docids: Stage, words: Stage, examples: Stage | None) -> Stage:
-        """The stage of the network, named "model"."""
+    def model_of(
+        self, corpus: Stage, vectors: Stage, docids: Stage, words: Stage, examples: Stage | None, made: Stage
+    ) -> Stage:
+        """The stage of the network, named "model".
+
+        Args:
+          corpus, vectors, docids, words, examples: what it is made of and trained with.
+          made: the queries that are made from documents.
+        """
+        del made  # they are among the examples
         return write_docids.model_of(
             corpus, vectors, docids, words, examples, self.network, self.training, self.decoding
         )

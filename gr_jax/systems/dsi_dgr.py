@@ -72,8 +72,10 @@ class DSIDGR(DSI):
             if self.teacher is not None:
                 Teacher(self.teacher).check(dataset)
 
-    def model_of(self, corpus: Stage, vectors: Stage, docids: Stage, words: Stage, examples: Stage | None) -> Stage:
-        student = super().model_of(corpus, vectors, docids, words, examples)
+    def model_of(
+        self, corpus: Stage, vectors: Stage, docids: Stage, words: Stage, examples: Stage | None, made: Stage
+    ) -> Stage:
+        student = super().model_of(corpus, vectors, docids, words, examples, made)
         if self.distilling is None:
             return student
         if self.teacher is None:
@@ -85,17 +87,17 @@ class DSIDGR(DSI):
         # As dev is looked at: what is for answering alone trains nothing again.
         read = self.decoding.max_query_length if self.training is None else self.training.max_input_length
         dev = dataclasses.replace(self.decoding, beams=self.decoding.dev_beams, max_query_length=read)
-        student = student.named("student")
+        student, asked = student.named("student"), self.distilling.asked(corpus, made)
         for number in range(self.rounds):
             last = number == self.rounds - 1
             of_round = "" if self.rounds == 1 else f"_{number + 1}"
             before = write_docids.index(corpus, docids, words, student, decoding=dev).named(f"student_index{of_round}")
             found = rank_docids.docid_candidates(
-                corpus, docids, before, depth=self.distilling.candidates, most=self.distilling.docids
+                corpus, asked, docids, before, depth=self.distilling.candidates, most=self.distilling.docids
             ).named(f"candidates{of_round}")
-            taught = teaching.taught(corpus, found, teacher=Teacher(self.teacher)).named(f"taught{of_round}")
+            taught = teaching.taught(corpus, asked, found, teacher=Teacher(self.teacher)).named(f"taught{of_round}")
             student = rank_docids.model(
-                corpus, docids, words, examples if self.distilling.generation else None, student, found, taught,
+                corpus, docids, words, examples if self.distilling.generation else None, student, asked, found, taught,
                 network=self.network, settings=self.distilling, writing=self.training, decoding=dev,
             ).named(write_docids.model.name if last else f"student{of_round}")  # fmt: skip
         return student

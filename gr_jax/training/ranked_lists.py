@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
-from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.losses.ranking import RankedLists, RankingLoss
 
@@ -58,14 +58,16 @@ class Drawing:
     Attributes:
       length: documents of a list.
       pool: negatives are drawn from so many of the best; None: from all candidates.
-      labelled: lists begin with documents that answer the question.
+      labelled: lists begin with documents that answer the question, where any does.
       seed: of the drawing.
+      teacher_labels: for a question without a label, the teacher's best document is one that answers it.
     """
 
     length: int
     pool: int | None
     labelled: bool
     seed: int
+    teacher_labels: bool = False
 
 
 class DrawnLists:
@@ -76,11 +78,11 @@ class DrawnLists:
     Labelled, what a list begins with answers the question, and the rest does not. A question is left out where nothing
     that was found answers it, where there are fewer other documents than a list needs, and where the best that answers
     is above all others by the margin already (DGR's released code). Without labels, the teacher's best document is the
-    first, and all of a list are in its order.
+    first, and all of a list are in its order. So it is for a question that has no label, too.
 
     Args:
-      dataset: the documents and the labels, of train.
-      found: candidates of the questions of train, in their order.
+      answers: the documents that answer each question; none where it has no label.
+      found: candidates of the questions, in their order.
       teacher: float32[questions, candidates], NaN behind all others; None: the student's order.
       drawing: see `Drawing`.
       margin: of the student's scores, by which a question is learned already.
@@ -91,7 +93,7 @@ class DrawnLists:
 
     def __init__(
         self,
-        dataset: Dataset,
+        answers: Sequence[Sequence[int]],
         found: Found,
         teacher: Float32[np.ndarray, "questions c"] | None,
         drawing: Drawing,
@@ -112,7 +114,7 @@ class DrawnLists:
             )
         self._found, self.drawing = found, drawing
         self._scores = np.asarray(found.scores if teacher is None else teacher)
-        self._relevant = _relevant(dataset, found)
+        self._relevant, self._labelled = self._labels(answers)
         self.left_out: dict[str, int] = {}
         self.questions = np.array([i for i in range(len(found.documents)) if self._counts(i, margin)], np.int64)
         if not len(self.questions):
@@ -125,7 +127,7 @@ class DrawnLists:
     def fingerprint(self) -> str:
         """16 hex digits over all that lists are drawn from."""
         digest = hashlib.sha256(repr((self.drawing, self.questions.tolist())).encode())
-        for array in (self._found.documents, self._scores, self._relevant):
+        for array in (self._found.documents, self._scores, self._relevant, self._labelled):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
@@ -139,20 +141,21 @@ class DrawnLists:
         """Places among the question's candidates in the order that is to be learned, and the teacher's scores."""
         count = int((self._found.documents[question] >= 0).sum())
         places = np.arange(count)
-        positive = places[self._relevant[question, :count]] if self.drawing.labelled else places[:0]
-        others = places[~self._relevant[question, :count]] if self.drawing.labelled else places
-        pool = others if self.drawing.pool is None else others[: self.drawing.pool + (not self.drawing.labelled)]
-        number = self.drawing.length - (1 if self.drawing.labelled else 0)
+        labelled = bool(self._labelled[question])
+        positive = places[self._relevant[question, :count]] if labelled else places[:0]
+        others = places[~self._relevant[question, :count]] if labelled else places
+        pool = others if self.drawing.pool is None else others[: self.drawing.pool + (not labelled)]
+        number = self.drawing.length - labelled
         lists = np.empty((LISTS, self.drawing.length), np.int64)
         for row in range(LISTS):
             first = pool[:1]
-            if not self.drawing.labelled and row == 0:
+            if not labelled and row == 0:
                 best = pool[self._by_teacher(question, pool)[:1]]
                 first = np.unique(np.concatenate([first, best]))[: max(1, number)]
             rest = rng.permutation(np.setdiff1d(pool, first))[: number - len(first)]
             chosen = np.concatenate([first, rest])
             ordered = chosen[self._by_teacher(question, chosen)]
-            if not self.drawing.labelled:
+            if not labelled:
                 lists[row] = ordered
                 continue
             head = 0 if row == 0 else int(rng.integers(len(positive)))
@@ -183,12 +186,29 @@ class DrawnLists:
         scores = np.where(np.isnan(self._scores[question, places]), -np.inf, self._scores[question, places])
         return np.lexsort((places, -scores))
 
+    def _labels(
+        self, answers: Sequence[Sequence[int]]
+    ) -> tuple[Bool[np.ndarray, "questions c"], Bool[np.ndarray, " questions"]]:
+        """Which candidates answer their question, and which questions have a label."""
+        documents = np.asarray(self._found.documents)
+        relevant, labelled = np.zeros(documents.shape, bool), np.zeros(len(documents), bool)
+        if not self.drawing.labelled:
+            return relevant, labelled
+        for question, right in enumerate(answers):
+            labelled[question] = bool(right) or self.drawing.teacher_labels
+            if right:
+                relevant[question] = np.isin(documents[question], right)
+            elif self.drawing.teacher_labels:
+                there = np.flatnonzero(documents[question] >= 0)
+                relevant[question, self._by_teacher(question, there)[:1]] = True
+        return relevant, labelled
+
     def _counts(self, question: int, margin: float) -> bool:
         """Whether a question has lists; notes why where it has none."""
         count = int((self._found.documents[question] >= 0).sum())
         relevant, scores = self._relevant[question, :count], self._found.scores[question, :count]
         why = ""
-        if not self.drawing.labelled:
+        if not self._labelled[question]:
             if count < self.drawing.length:
                 why = "fewer candidates than a list has"
         elif not relevant.any():
@@ -200,14 +220,6 @@ class DrawnLists:
         if why:
             self.left_out[why] = self.left_out.get(why, 0) + 1
         return not why
-
-
-def _relevant(dataset: Dataset, found: Found) -> Bool[np.ndarray, "questions c"]:
-    relevant = np.zeros(found.documents.shape, bool)
-    for row, grades in enumerate(dataset.split("train").values()):
-        right = [dataset.corpus.index_of(doc_id) for doc_id, grade in grades.items() if grade > 0]
-        relevant[row] = np.isin(found.documents[row], right)
-    return relevant
 
 
 def shuffled(

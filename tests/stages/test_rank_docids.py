@@ -21,6 +21,7 @@ from gr_jax.stages.graph import Place
 from gr_jax.stages.rank_docids import DistilledDocidWriter, DocidDistilling, docids_found, read_questions
 from gr_jax.stages.teaching import FoundDocuments
 from gr_jax.training.docid_lists import DocidTargets, targets_of
+from tests import small_data
 
 DEPTH = 12
 SIZES = {
@@ -187,10 +188,11 @@ def test_docids_are_those_by_which_documents_were_found():
 def test_candidates_are_what_retrieval_finds(memorised, student, tmp_path):
     retriever, _, _, _ = student
     shared = memorised.model_dir.parent / "shared"
-    place = Place(tmp_path / "stage", tmp_path / "work", {})
+    place, asked = Place(tmp_path / "stage", tmp_path / "work", {}), tmp_path / "asked"
     place.folder.mkdir()
+    small_data.write_asked(asked, corpus_lib.read_beir(memorised.corpus))
     rank_docids.docid_candidates.function(
-        place, next(shared.glob("corpus-*")), next(shared.glob("docids-*")), memorised.model_dir / "index",
+        place, next(shared.glob("corpus-*")), asked, next(shared.glob("docids-*")), memorised.model_dir / "index",
         depth=100, most=3,
     )  # fmt: skip
     found = FoundDocuments.load(place.folder)

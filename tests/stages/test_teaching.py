@@ -26,6 +26,7 @@ def stage_of(folder, source, found):
     with storage.write_folder(folder / "candidates" / "found", "candidates") as new:
         np.save(new / "documents.npy", found)
         np.save(new / "scores.npy", np.ones(found.shape, np.float32))
+    small_data.write_asked(folder / "asked", corpus_lib.read_beir(source))
     (folder / "filled").mkdir()
     return runner.folder(corpus), folder / "candidates", Place(folder / "filled", folder / "work", {})
 
@@ -34,7 +35,9 @@ def test_a_teacher_of_another_corpus_is_named(memorised, tmp_path):
     other = small_data.write_beir(tmp_path / "others", count=12)
     corpus, candidates, place = stage_of(tmp_path, other, np.zeros((12, 2), np.int32))
     with pytest.raises(InputError, match="a teacher of another corpus"):
-        teaching.taught.function(place, corpus, candidates, teacher=Teacher(str(memorised.model_dir)))
+        teaching.taught.function(
+            place, corpus, candidates.with_name("asked"), candidates, teacher=Teacher(str(memorised.model_dir))
+        )
 
 
 def test_an_interrupted_teacher_goes_on(memorised, tmp_path, monkeypatch):
@@ -51,7 +54,7 @@ def test_an_interrupted_teacher_goes_on(memorised, tmp_path, monkeypatch):
 
     monkeypatch.setattr(teaching, "_BLOCK", 13)
     monkeypatch.setattr(teaching, "candidate_scores", once)
-    arguments, teacher = (place, corpus, candidates), Teacher(str(memorised.model_dir))
+    arguments, teacher = (place, corpus, candidates.with_name("asked"), candidates), Teacher(str(memorised.model_dir))
     with pytest.raises(KeyboardInterrupt):
         teaching.taught.function(*arguments, teacher=teacher)
     before = list(asked)
@@ -69,7 +72,9 @@ def test_systems_beside_each_other_ask_once():
     """What is asked does not depend on how a student then learns, and lies where others find it."""
     corpus = documents.corpus(types.SimpleNamespace(identity=lambda: "documents"))
     teacher = types.SimpleNamespace(identity=lambda: "a teacher")
-    one, other = (teaching.taught(corpus, corpus, teacher=teacher).named(name) for name in ("taught", "taught_1"))
+    one, other = (
+        teaching.taught(corpus, corpus, corpus, teacher=teacher).named(name) for name in ("taught", "taught_1")
+    )
     runner = Runner("runs/one"), Runner("runs/other")
     assert runner[0].folder(one) == runner[1].folder(other)
 
@@ -100,6 +105,8 @@ def test_what_nobody_can_learn_from_is_named(tmp_path):
         ListLearning(length=13, pool=None).check_data("DGR", dataset)
     with pytest.raises(InputError, match="DGR ranks documents for training questions, and there are none"):
         ListLearning(length=12, pool=None).check_data("DGR", unasked)
+    with pytest.raises(InputError, match=r"3 questions without a judgement are to be asked.*has 0.*unlabelled to 0"):
+        ListLearning(length=12, pool=None, unlabelled=3).check_data("DGR", dataset)
 
 
 def test_margins_are_the_students():

@@ -5,7 +5,7 @@ import numpy as np
 from gr_jax.docids import Docids
 from gr_jax.training.docid_lists import DocidListBatches, DocidTargets, targets_of
 from gr_jax.training.ranked_lists import Drawing, DrawnLists
-from tests.training.test_ranked_lists import DOCUMENTS, QUESTIONS, dataset, found, teacher
+from tests.training.test_ranked_lists import DOCUMENTS, QUESTIONS, answers, found, teacher
 
 
 class Written:
@@ -42,7 +42,7 @@ def batches(seed=0):
     rows[:, 1, 1] = -1
     sources = np.arange(1, QUESTIONS + 1, dtype=np.int32)[:, None] * np.ones(4, np.int32)
     targets = DocidTargets(targets_of(docids), rows.astype(np.int32), sources)
-    lists = DrawnLists(dataset(candidates, lambda row: (2, 5)), candidates, judged, Drawing(6, 9, True, seed), 1e9)
+    lists = DrawnLists(answers(candidates, 2, 5), candidates, judged, Drawing(6, 9, True, seed), 1e9)
     return DocidListBatches(lists, targets, Written(), 8), lists, candidates
 
 

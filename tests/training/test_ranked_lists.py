@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.errors import InputError
 from gr_jax.training.ranked_lists import LISTS, Drawing, DrawnLists, shuffled
 
@@ -30,19 +29,14 @@ def found(seed=0, scores=None) -> Candidates:
     return Candidates(documents, np.asarray(scores, np.float32))
 
 
-def dataset(candidates: Candidates, places) -> Dataset:
-    """The answers of a question are the candidates at some places; of question 1 something that was not found."""
-    corpus = Corpus.from_documents(Document(f"d{n}", "", "text") for n in range(DOCUMENTS))
-    qrels = {}
-    for row in range(QUESTIONS):
-        right = [
-            int(candidates.documents[row, place]) for place in places(row) if candidates.documents[row, place] >= 0
-        ]
-        if row == 1:
-            right = [next(n for n in range(DOCUMENTS) if n not in candidates.documents[row])]
-        qrels[f"q{row}"] = {f"d{n}": 1 for n in right}
-    queries = Queries(tuple(qrels), tuple(f"question {row}" for row in range(QUESTIONS)))
-    return Dataset(corpus, queries, {"train": Qrels(qrels)})
+def answers(candidates: Candidates, *places: int) -> list[list[int]]:
+    """Each question is answered by the candidates at some places, question 1 by something that was not found."""
+    right = [[int(documents[place]) for place in places if documents[place] >= 0] for documents in candidates.documents]
+    right[1] = [next(n for n in range(DOCUMENTS) if n not in candidates.documents[1])]
+    return right
+
+
+NONE: list[list[int]] = [[] for _ in range(QUESTIONS)]  # no question has a label
 
 
 def teacher(seed=1):
@@ -54,8 +48,7 @@ def teacher(seed=1):
 @pytest.mark.parametrize("pool", [9, None])
 def test_a_labelled_list(pool):
     candidates, judged = found(), teacher()
-    data = dataset(candidates, lambda row: (2, 5))
-    lists = DrawnLists(data, candidates, judged, Drawing(6, pool, True, 0), margin=1e9)
+    lists = DrawnLists(answers(candidates, 2, 5), candidates, judged, Drawing(6, pool, True, 0), margin=1e9)
     assert set(lists.questions) == set(range(QUESTIONS)) - {1, 3}
     assert lists.counts() == {
         "questions": QUESTIONS - 2, "nothing found answers them": 1, "fewer other candidates than a list has": 1,
@@ -81,7 +74,7 @@ def test_a_labelled_list(pool):
 
 def test_lists_without_labels_are_the_teachers():
     candidates, judged = found(), teacher()
-    lists = DrawnLists(dataset(candidates, lambda row: ()), candidates, judged, Drawing(6, 12, False, 0), margin=0)
+    lists = DrawnLists(NONE, candidates, judged, Drawing(6, 12, False, 0), margin=0)
     assert set(lists.questions) == set(range(QUESTIONS)) - {3}
     for question in (0, 1, 9):
         places, _ = lists.draw(question, np.random.default_rng(question))
@@ -92,9 +85,31 @@ def test_lists_without_labels_are_the_teachers():
             assert (np.diff(judged[question][row]) <= 0).all()
 
 
+def test_questions_without_a_label_beside_others():
+    """Those have lists as without labels, or, as a control, what the teacher holds to be the best for one."""
+    candidates, judged = found(), teacher()
+    some = [right if row < 10 else [] for row, right in enumerate(answers(candidates, 2, 5))]
+    every, alone = (
+        DrawnLists(some, candidates, judged, Drawing(6, 12, labelled, 0), 1e9) for labelled in (True, False)
+    )
+    assert set(every.questions) == set(range(QUESTIONS)) - {1, 3}
+    rng = np.random.default_rng
+    for question in (0, 9):
+        assert every.draw(question, rng(0))[0][0, 0] == 2
+    for question in (10, 29):
+        np.testing.assert_array_equal(every.draw(question, rng(0))[0], alone.draw(question, rng(0))[0])
+    control = DrawnLists(some, candidates, judged, Drawing(6, 12, True, 0, teacher_labels=True), 1e9)
+    assert control.draw(0, rng(0))[0][0, 0] == 2
+    assert control.fingerprint != every.fingerprint != alone.fingerprint
+    for question in (10, 29):
+        best = int(np.nanargmax(judged[question]))
+        places, _ = control.draw(question, rng(0))
+        assert (places[:, 0] == best).all() and best not in places[:, 1:]
+
+
 def test_without_a_teacher_the_students_order_stands_behind_what_is_right():
     candidates = found()
-    lists = DrawnLists(dataset(candidates, lambda row: (4,)), candidates, None, Drawing(5, None, True, 0), margin=1e9)
+    lists = DrawnLists(answers(candidates, 4), candidates, None, Drawing(5, None, True, 0), margin=1e9)
     places, scores = lists.draw(0, np.random.default_rng(0))
     assert (places[:, 0] == 4).all() and (np.diff(places[:, 1:]) > 0).all()
     np.testing.assert_array_equal(scores, candidates.scores[0][places])
@@ -104,7 +119,7 @@ def test_what_is_learned_already_is_left_out():
     scores = np.tile(np.linspace(100, 5, DEPTH), (QUESTIONS, 1))  # steps of 5
     candidates = found(scores=scores)
     for margin, kept in ((4.9, 0), (5.1, QUESTIONS - 2)):
-        data = dataset(candidates, lambda row: (0,))
+        data = answers(candidates, 0)
         if kept:
             assert len(DrawnLists(data, candidates, None, Drawing(4, 15, True, 0), margin).questions) == kept
         else:
@@ -114,7 +129,7 @@ def test_what_is_learned_already_is_left_out():
 
 def test_bad_input():
     candidates = found()
-    data = dataset(candidates, lambda row: (2,))
+    data = answers(candidates, 2)
     with pytest.raises(InputError, match="a teacher's scores of"):
         DrawnLists(data, candidates, teacher()[:4], Drawing(4, 15, True, 0), 1.0)
     judged = teacher()
@@ -122,7 +137,7 @@ def test_bad_input():
     with pytest.raises(InputError, match="not finite"):
         DrawnLists(data, candidates, judged, Drawing(4, 15, True, 0), 1.0)
     with pytest.raises(InputError, match=r"no question has a list.*labelled = False"):
-        DrawnLists(dataset(candidates, lambda row: ()), candidates, None, Drawing(4, 15, True, 0), 1.0)
+        DrawnLists([[DOCUMENTS]] * QUESTIONS, candidates, None, Drawing(4, 15, True, 0), 1.0)
     with pytest.raises(InputError, match="no score for any document"):
         DrawnLists(data, candidates, np.full_like(judged, np.nan), Drawing(4, 15, True, 0), 1.0)
     for wrong in (np.nan, np.inf):
@@ -136,7 +151,7 @@ def test_bad_input():
 
 def test_a_batch_depends_on_the_seed_and_its_number_alone():
     candidates, judged = found(), teacher()
-    data = dataset(candidates, lambda row: (2, 5))
+    data = answers(candidates, 2, 5)
 
     def lists(seed):
         return DrawnLists(data, candidates, judged, Drawing(6, 9, True, seed), margin=1e9)

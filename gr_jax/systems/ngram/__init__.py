@@ -44,11 +44,12 @@ class NgramSystem(System):
     asking: Asking = setting(Asking())
     lexical: Lexical = setting(Lexical())
 
-    def model_of(self, corpus: Stage, words: Stage, text: Stage) -> Stage:
+    def model_of(self, corpus: Stage, words: Stage, text: Stage, made: Stage | None) -> Stage:
         """The stage of the writer, named "model".
 
         Args:
           corpus, words, text: documents, vocabulary, the text and its index.
+          made: the queries that documents are named by; they are in the text.
         """
         if self.trained:
             # Dev is asked as training reads questions, not as the index is told later.
@@ -69,7 +70,7 @@ class NgramSystem(System):
           seeds: that they were made with.
         """
         text = indexing.ngrams(corpus, words, made, views=self.asking.text_views)
-        model = self.model_of(corpus, words, text)
+        model = self.model_of(corpus, words, text, made)
         index = indexing.index(corpus, words, text, model, asking=self.asking)
         both = hybrid(corpus, terms, index, name=self.name)
         about_all = {

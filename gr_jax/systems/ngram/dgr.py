@@ -42,24 +42,25 @@ class RankedWriter(MINDER):
         if self.distilling is not None:
             self.distilling.check_data(self.name, dataset)
 
-    def model_of(self, corpus: Stage, words: Stage, text: Stage) -> Stage:
-        student = super().model_of(corpus, words, text)
+    def model_of(self, corpus: Stage, words: Stage, text: Stage, made: Stage | None) -> Stage:
+        student = super().model_of(corpus, words, text, made)
         if self.distilling is None:
             return student
         dev = dataclasses.replace(self.asking, max_query_length=self.writing.query_tokens)
-        student = student.named("student")
+        student, asked = student.named("student"), self.distilling.asked(corpus, made)
         for number in range(self.rounds):
             last = number == self.rounds - 1
             of_round = "" if self.rounds == 1 else f"_{number + 1}"
             before = indexing.index(corpus, words, text, student, asking=dev).named(f"student_index{of_round}")
             found = distilling.candidates(
-                corpus, before, depth=self.distilling.candidates, ngrams=self.distilling.ngrams
+                asked, before, depth=self.distilling.candidates, ngrams=self.distilling.ngrams
             ).named(f"candidates{of_round}")
             taught = None
             if self.teachers is not None:
-                taught = teaching.taught(corpus, found, teacher=Teacher(self.teachers)).named(f"taught{of_round}")
+                taught = teaching.taught(corpus, asked, found, teacher=Teacher(self.teachers))
+                taught = taught.named(f"taught{of_round}")
             student = distilling.model(
-                corpus, words, text, student, found, taught,
+                corpus, words, text, student, asked, found, taught,
                 settings=self.distilling, writing=self.writing, asking=dev,
             ).named(writer.model.name if last else f"student{of_round}")  # fmt: skip
         return student

@@ -22,6 +22,7 @@ from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.ngrams import NgramView
 from gr_jax.stages import copy_networks, training
+from gr_jax.stages.asked import answers_of, load_asked
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.settings import setting
@@ -32,7 +33,7 @@ from gr_jax.systems.ngram import passage_scores
 from gr_jax.systems.ngram.asking import Asking, retriever_of
 from gr_jax.systems.ngram.candidates import Candidates
 from gr_jax.systems.ngram.list_batches import ListBatches, ListRows
-from gr_jax.systems.ngram.samples import Documents, asked_questions, source_targets
+from gr_jax.systems.ngram.samples import Documents, question_tokens, source_targets
 from gr_jax.systems.ngram.writer import NgramWriting
 from gr_jax.training.ranked_lists import DrawnLists, ranking_cost
 from gr_jax.training.source_batches import TargetBatches
@@ -57,16 +58,15 @@ class Distilling(ListLearning):
 
 
 @stage(shared=True)
-def candidates(place: Place, corpus: pathlib.Path, index: pathlib.Path, *, depth: int, ngrams: int) -> None:
-    """What the student finds for the questions of train, with the n-grams by which it found each document.
+def candidates(place: Place, asked: pathlib.Path, index: pathlib.Path, *, depth: int, ngrams: int) -> None:
+    """What the student finds for the questions that are asked, with the n-grams by which it found each document.
 
     Args:
       depth: documents of each question.
       ngrams: of a document at most.
     """
-    dataset = load_dataset(corpus)
     retriever: Any = indexes.load(index).retriever
-    found = finding.find(retriever, dataset.split_queries("train").texts, depth, ngrams, progress=True)
+    found = finding.find(retriever, load_asked(asked).texts, depth, ngrams, progress=True)
     found.save(place.folder / FOUND)
     held = found.held[found.documents >= 0]
     share = float(held.mean()) if len(held) else 0.0
@@ -140,6 +140,7 @@ def model(
     vocabulary: pathlib.Path,
     ngrams: pathlib.Path,
     student: pathlib.Path,
+    asked: pathlib.Path,
     candidates: pathlib.Path,
     taught: pathlib.Path | None,
     *,
@@ -152,19 +153,20 @@ def model(
 
     Args:
       student: the writer that found the candidates.
+      asked: the questions for which it found them.
       taught: the teacher's scores; None: the student's own order is learned, behind the documents that answer.
     """
-    dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
+    dataset, words, queries = load_dataset(corpus), load_vocabulary(vocabulary), load_asked(asked)
     index, text = FMIndex.load(ngrams / "index"), TokenText.load(ngrams / "text")
     decoder, found = CopyDecoder.load(student), Candidates.load(candidates / FOUND)
     teacher = teacher_scores(taught, found, settings)
     retriever: Any = retriever_of(decoder, index, text, words, asking, dataset)
     base, _ = margins_of(settings, found)
-    lists = DrawnLists(dataset, found, teacher, settings.drawing, base)
+    lists = DrawnLists(answers_of(dataset, queries), found, teacher, settings.drawing, base)
     place.notes.update({"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(found)})
     network = CopyNetworkModel(decoder.module, tuple(np.asarray(decoder.words).tolist()))
     params = jax.tree.map(np.asarray, dict(decoder.params))
-    sources = asked_questions(dataset, "train", words, asking.views, writing.query_tokens)
+    sources = question_tokens(queries.texts, dataset.transform, words, asking.views, writing.query_tokens)
     frozen = writing.encoder != "t5"
     states = None
     if frozen:  # what never changes is computed once

@@ -172,13 +172,15 @@ def source_targets(
     return SourceTargets(sources, [targets])
 
 
-def asked_questions(
-    dataset: Dataset, split: str, vocabulary: Vocabulary, views: Sequence[tuple[str, str, View]], query_tokens: int
+def question_tokens(
+    questions: Sequence[str],
+    transform: str,
+    vocabulary: Vocabulary,
+    views: Sequence[tuple[str, str, View]],
+    query_tokens: int,
 ) -> Int32[np.ndarray, "rows query_tokens"]:
-    """Tokens of all questions of a split, in its order, each in every view; 0 is padding. See `source_targets`."""
-    rewrite = get_transform(dataset.transform)
-    questions = [rewrite(question) for question in dataset.split_queries(split).texts]
-    return _asked(questions, vocabulary, views, query_tokens)
+    """Tokens of questions, each in every view; 0 is padding. See `source_targets`."""
+    return _asked(list(map(get_transform(transform), questions)), vocabulary, views, query_tokens)
 
 
 def _asked(

@@ -91,12 +91,12 @@ def test_stages_of_rounds(beir, memorised):
 
     one = names()
     start = one.index("student")
-    assert one[start : start + 5] == ["student", "student_index", "candidates", "taught", "model"]
+    assert one[start : start + 6] == ["student", "asked_questions", "student_index", "candidates", "taught", "model"]
     two = names(rounds=2)
     start = two.index("student")
-    assert two[start : start + 9] == [
-        "student", "student_index_1", "candidates_1", "taught_1", "student_1", "student_index_2", "candidates_2",
-        "taught_2", "model",
+    assert two[start : start + 10] == [
+        "student", "asked_questions", "student_index_1", "candidates_1", "taught_1", "student_1", "student_index_2",
+        "candidates_2", "taught_2", "model",
     ]  # fmt: skip
     assert "student" not in names(distilling=None)
 

@@ -1,0 +1,100 @@
+"""The questions for which a student finds documents and a teacher orders them: those of train, and others that nobody
+has judged."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gr_jax import storage
+from gr_jax.corpus import Dataset, Queries
+from gr_jax.errors import InputError
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.pseudo_queries import load_pseudo_queries
+
+_FILE = "queries.jsonl"
+
+
+def unjudged(dataset: Dataset) -> list[str]:
+    """Ids of the questions that have no judgement in any split."""
+    judged = {query_id for qrels in dataset.qrels.values() for query_id in qrels}
+    return [query_id for query_id in dataset.queries.ids if query_id not in judged]
+
+
+def _some(ids: Sequence[str], number: int | None) -> list[str]:
+    """So many of them, in their order; all where there are fewer, or where no number is given.
+
+    The choice does not depend on the seed of a training, so that trainings share what is found and taught.
+    """
+    if number is None or number >= len(ids):
+        return list(ids)
+    return [ids[place] for place in np.sort(np.random.default_rng(0).permutation(len(ids))[:number])]
+
+
+def check_asked(dataset: Dataset, unlabelled: int, setting: str) -> None:
+    """Raises InputError where there are fewer questions without a judgement than are to be asked.
+
+    Args:
+      dataset: documents and questions.
+      unlabelled: questions without a judgement.
+      setting: what says so.
+    """
+    there = len(unjudged(dataset)) if unlabelled else 0
+    if there < unlabelled:
+        raise InputError(
+            f"{unlabelled} questions without a judgement are to be asked, and queries.jsonl has {there}",
+            f"Set {setting} to {there} or fewer, or add questions that stand in no file of qrels/.",
+            value=unlabelled,
+        )
+
+
+@stage(shared=True)
+def asked_questions(
+    place: Place,
+    corpus: pathlib.Path,
+    pseudo_queries: pathlib.Path | None,
+    *,
+    labelled: int | None,
+    unlabelled: int,
+    made: int,
+) -> None:
+    """Questions in `queries.jsonl`: of train first, then those without a judgement, then those made from documents.
+
+    Args:
+      pseudo_queries: queries made from documents; None: there are none.
+      labelled: questions of train; None takes all.
+      unlabelled: questions without a judgement in any split.
+      made: queries made from documents.
+    """
+    dataset = load_dataset(corpus)
+    train = _some(list(dataset.qrels.get("train", ())), labelled)
+    ids = train + _some(unjudged(dataset), unlabelled)
+    texts = list(dataset.queries.select(ids).texts)
+    if made:
+        if pseudo_queries is None:
+            raise InputError("no queries are made from these documents", "Ask for none of them.", value=made)
+        found = dict.fromkeys(load_pseudo_queries(pseudo_queries).texts)  # each once
+        named = {f"made:{number}": text for number, text in enumerate(found)}
+        chosen = _some([name for name in named if name not in dataset.queries], made)
+        ids, texts = ids + chosen, texts + [named[name] for name in chosen]
+    lines = (json.dumps({"_id": name, "text": text}) for name, text in zip(ids, texts, strict=True))
+    storage.write_text(place.folder / _FILE, "".join(f"{line}\n" for line in lines))
+    place.notes.update({"of train": len(train), "others": len(ids) - len(train)})
+
+
+def load_asked(folder: pathlib.Path) -> Queries:
+    """The questions of a finished stage."""
+    return Queries.load(folder / _FILE)
+
+
+def answers_of(dataset: Dataset, asked: Queries) -> list[list[int]]:
+    """The documents that answer each question, by the judgements of train; none where it has none."""
+    train: Mapping[str, Mapping[str, int]] = dataset.qrels.get("train", {})
+    return [
+        [dataset.corpus.index_of(doc_id) for doc_id, grade in train.get(one, {}).items() if grade > 0]
+        for one in asked.ids
+    ]

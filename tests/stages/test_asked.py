@@ -1,0 +1,73 @@
+"""The questions that are asked: of train, without a judgement, and made from documents."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gr_jax import corpus as corpus_lib
+from gr_jax.docids.pseudo_queries import PseudoQueries
+from gr_jax.errors import InputError
+from gr_jax.stages import asked, documents
+from gr_jax.stages.graph import Place, in_order
+from gr_jax.stages.runner import Runner
+from gr_jax.stages.sources import BeirFolder
+from tests import small_data
+
+
+@pytest.fixture
+def beir(tmp_path):
+    """24 documents, of whose training questions all but the first five lost their judgement."""
+    folder = small_data.write_beir(tmp_path / "animals", count=24)
+    file = folder / "qrels" / "train.tsv"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:6]))
+    return folder
+
+
+def ask(tmp_path, beir, pseudo=None, **counts):
+    """The questions of the stage, and its notes."""
+    stage, runner = documents.corpus(BeirFolder(str(beir))), Runner(tmp_path / "run")
+    runner.run(in_order(stage))
+    place = Place(tmp_path / f"asked{len(list(tmp_path.iterdir()))}", tmp_path / "work", {})
+    place.folder.mkdir()
+    wanted = {"labelled": None, "unlabelled": 0, "made": 0, **counts}
+    asked.asked_questions.function(place, runner.folder(stage), pseudo, **wanted)
+    return asked.load_asked(place.folder), place.notes
+
+
+def test_what_is_asked(beir, tmp_path):
+    dataset = corpus_lib.read_beir(beir)
+    train = list(dataset.split("train"))
+    assert len(train) == 5 and len(asked.unjudged(dataset)) == 19
+    everything, notes = ask(tmp_path, beir, unlabelled=19)
+    assert list(everything.ids) == [*train, *asked.unjudged(dataset)] and notes == {"of train": 5, "others": 19}
+    assert list(everything.texts) == dataset.query_texts(everything.ids)
+    few, _ = ask(tmp_path, beir, labelled=3, unlabelled=7)
+    assert set(few.ids[:3]) < set(train) and set(few.ids[3:]) < set(asked.unjudged(dataset)) and len(few.ids) == 10
+    assert ask(tmp_path, beir, labelled=3, unlabelled=7)[0] == few
+    # Nobody has judged these; of the others the answers are known.
+    right = asked.answers_of(dataset, few)
+    assert [len(one) for one in right] == [1] * 3 + [0] * 7
+    assert [dataset.corpus[one[0]].doc_id for one in right[:3]] == [
+        next(iter(dataset.split("train")[one])) for one in few.ids[:3]
+    ]
+
+
+def test_what_is_made_from_documents_is_asked_once(beir, tmp_path):
+    texts = ["a red cat", "a red cat", "an owl", "some bee"]
+    made = PseudoQueries(tuple(texts), np.arange(4, dtype=np.int32), np.zeros(4, np.int8), ("span",))
+    made.save(tmp_path / "made" / "pseudo_queries")
+    rows = [json.loads(line) for line in (beir / "queries.jsonl").read_text().splitlines()]
+    small_data.write_jsonl(beir / "queries.jsonl", [*rows, {"_id": "made:1", "text": "of somebody"}])
+    found, _ = ask(tmp_path, beir, tmp_path / "made", labelled=1, made=2)
+    assert list(found.ids[1:]) == ["made:0", "made:2"] and list(found.texts[1:]) == ["a red cat", "some bee"]
+    assert asked.answers_of(corpus_lib.read_beir(beir), found)[1:] == [[], []]
+    with pytest.raises(InputError, match="no queries are made"):
+        ask(tmp_path, beir, made=2)
+
+
+def test_more_than_there_are(beir):
+    dataset = corpus_lib.read_beir(beir)
+    asked.check_asked(dataset, 19, "Distilling.unlabelled")
+    with pytest.raises(InputError, match=r"20 questions without.*has 19.*Set Distilling\.unlabelled to 19"):
+        asked.check_asked(dataset, 20, "Distilling.unlabelled")
