@@ -9,7 +9,8 @@ power where a tenth of them differ, the 913 of `nq_boolq_dev` one of .029.
 
 Headlines are at the standard budget of MINDER, with one seed. Comparisons go on from the same MINDER with the small
 budget for what comes after it, and three seeds of that. Arms (`dgr_arms`) go on from it too, differ in one setting each
-and are measured on dev. DSI is a second student, whose docids are taught in the same way.
+and are measured on dev. DSI is a second student, whose docids are taught in the same way. What is worth more where few
+questions have a label, these or the order of a teacher, is measured too (`few_labels`).
 Pictures are drawn into `benchmarks/results/dgr_*.svg`.
 """
 
@@ -19,15 +20,21 @@ import dataclasses
 import functools
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-
-from benchmarks import dense_quality, dgr_arms, docid_comparisons, generative_baselines, harness, records
+from benchmarks import (
+    dense_quality,
+    dgr_arms,
+    docid_comparisons,
+    few_labels,
+    generative_baselines,
+    harness,
+    pooled,
+    records,
+)
 from benchmarks.generative_baselines import SPLITS
-from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
+from benchmarks.recipe_runs import RecipeRun
 from benchmarks.systems import System
-from gr_jax.evaluation import Evaluation, compare
 
 NAME, GROUP = "dgr", "ngram"
 SEEDS = (0, 1, 2)
@@ -83,10 +90,9 @@ def small(system: str, data: str) -> tuple[RecipeRun, ...]:
 
 def small_above(first: str, second: str, data: str) -> Values:
     """How far one is above another at the small budget, over all test splits; measures are means over the seeds."""
-    own, theirs = (
-        mean_over_seeds([evaluation(run, one, SPLITS[data]) for run in small(one, data)]) for one in (first, second)
+    return pooled.differences(
+        *(pooled.evaluation(small(one, data), one, SPLITS[data], MEASURES) for one in (first, second))
     )
-    return differences(own, theirs)
 
 
 def docid_student() -> System:
@@ -134,36 +140,18 @@ def docid_rows() -> list[harness.Row]:
     return table
 
 
-def evaluation(run: RecipeRun, name: str, splits: Sequence[str]) -> Evaluation:
-    """What a run reached, over several splits as one."""
-    run.make()
-    found = [run.evaluation(split, name, MEASURES) for split in splits]
-    ids = tuple(itertools.chain.from_iterable(one.query_ids for one in found))
-    per_query = {name: np.concatenate([one.per_query[name] for one in found]) for name in MEASURES}
-    return Evaluation({name: float(values.mean()) for name, values in per_query.items()}, ids, per_query)
-
-
 def reached(system: str, data: str, split: str) -> Values:
     """What a system reached on a split, and its trainings, the student's too."""
     run = run_of(system, data)
-    values = dict(evaluation(run, system, [split]))
+    values = dict(pooled.evaluation([run], system, [split], MEASURES))
     return {**values, "core-minutes": run.core_minutes(["student", "model", "generator", "generated"])}
 
 
 def above(first: str, second: str, data: str) -> Values:
     """How far one system is above another over all test splits, with the interval by bootstrap over queries, and p."""
-    return differences(*(evaluation(run_of(one, data), one, SPLITS[data]) for one in (first, second)))
-
-
-def differences(own: Evaluation, theirs: Evaluation) -> Values:
-    """What one has more than the other of every measure, with the interval and p."""
-    values: dict[str, float] = {}
-    for measure in MEASURES:
-        found = compare(own, theirs, measure)
-        low, high = found.interval
-        values |= {f"{measure} above": found.difference, f"{measure} low": low, f"{measure} high": high}
-        values[f"p {measure}"] = found.p_t
-    return values
+    return pooled.differences(
+        *(pooled.evaluation([run_of(one, data)], one, SPLITS[data], MEASURES) for one in (first, second))
+    )
 
 
 def worked_list() -> Values:
@@ -232,7 +220,7 @@ def rows() -> list[harness.Row]:
                 note="paired t-test over queries, of means over three seeds",
             )
         )
-    table += docid_rows()
+    table += docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
     return table + dgr_arms.rows_of(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
 

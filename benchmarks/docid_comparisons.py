@@ -16,10 +16,9 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-from benchmarks import harness
+from benchmarks import harness, pooled
 from benchmarks.recipe_runs import RecipeRun
 from benchmarks.systems import System
-from gr_jax.evaluation import compare
 
 GROUP, DATA = "ngram", "squad_dev"
 SPLITS = ("test", "test_unseen")
@@ -122,14 +121,7 @@ def _untrained(system: System, split: str) -> Values:
 
 def above(system: System, other: System, split: str) -> Values:
     """How far one system is above another on a split, with the interval by bootstrap over queries, and p."""
-    own, theirs = system.evaluate(split), other.evaluate(split)
-    values: dict[str, float] = {}
-    for measure in MEASURES:
-        found = compare(own, theirs, measure)
-        low, high = found.interval
-        values |= {f"{measure} above": found.difference, f"{measure} low": low, f"{measure} high": high}
-        values[f"p {measure}"] = found.p_t
-    return values
+    return pooled.differences(*(pooled.evaluation(one.runs, one.name, [split], MEASURES) for one in (system, other)))
 
 
 def rows() -> list[harness.Row]:

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import docid_comparisons, harness, memorised, ngram_speed, slow_ngram_scorer, views_left_out
+from benchmarks import docid_comparisons, harness, memorised, ngram_speed, pooled, slow_ngram_scorer, views_left_out
 from benchmarks.dense_quality import STANDARD
-from benchmarks.recipe_runs import MEASURES, RecipeRun
+from benchmarks.recipe_runs import RecipeRun
 from gr_jax.corpus import Corpus, read_beir
-from gr_jax.evaluation import Evaluation, compare
+from gr_jax.evaluation import compare
 from gr_jax.stages.training import folder_bytes
 
 GROUP = "ngram"
@@ -78,20 +78,13 @@ def reached(run: RecipeRun, split: str, name: str) -> Values:
     return values
 
 
-def together(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Several splits as one."""
-    ids = tuple(itertools.chain.from_iterable(one.query_ids for one in evaluations))
-    per_query = {name: np.concatenate([one.per_query[name] for one in evaluations]) for name in MEASURES}
-    return Evaluation({name: float(values.mean()) for name, values in per_query.items()}, ids, per_query)
-
-
 def above(run: RecipeRun, name: str, other: RecipeRun, other_name: str) -> Values:
     """How far one run is above another, over all splits of the data together."""
     for one in (run, other):
         one.make()
     splits = SPLITS[run.data]
-    first = together([run.evaluation(split, name) for split in splits])
-    second = together([other.evaluation(split, other_name) for split in splits])
+    first = pooled.together([run.evaluation(split, name) for split in splits])
+    second = pooled.together([other.evaluation(split, other_name) for split in splits])
     values: dict[str, float] = {}
     for measure in ("Success@1", "Success@10", MEASURE):
         found = compare(first, second, measure)
@@ -102,7 +95,7 @@ def above(run: RecipeRun, name: str, other: RecipeRun, other_name: str) -> Value
 def without_view(run: RecipeRun, view: str) -> Values:
     """What is reached without a view of questions, and how far all views are above it, over all splits together."""
     splits = [views_left_out.evaluations(run, split) for split in SPLITS[run.data]]
-    whole, less = (together([split[name] for split in splits]) for name in ("", view))
+    whole, less = (pooled.together([split[name] for split in splits]) for name in ("", view))
     found = compare(whole, less, MEASURE)
     low, high = found.interval
     return {**less, f"{MEASURE} of all above": found.difference, "low": low, "high": high, "p": found.p_t}

@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import harness, resolved
+from benchmarks import derived_data, harness, resolved
 from gr_jax import storage
 from gr_jax.corpus import Qrels, Run, python_docs, read_beir
 from gr_jax.errors import InputError
@@ -58,6 +56,8 @@ class RecipeRun:
       subset: of the documents, by name; "" takes all.
       questions: so many of the training questions are all there are, for training, dev and test alike, among four
         times as many documents; 0 takes the data as it is.
+      labels: so many of the training questions keep their judgements; with 0 no question of any split has one. None
+        takes the data as it is.
       budget: of `gin_configs/budgets/`; "" leaves the system's own.
       ablation: of `gin_configs/ablations/`, read last; "" is none.
       flags: gin bindings, over all of these.
@@ -84,17 +84,31 @@ class RecipeRun:
     teacher: RecipeRun | None = None
     taught_by: str = "hybrid"
     questions: int = 0
+    labels: int | None = None
 
     def __post_init__(self):
-        if self.subset and self.questions:
-            raise InputError("a part of the documents, and few questions", "Name one of the two.", value=self.subset)
+        if bool(self.subset) + bool(self.questions) + (self.labels is not None) > 1:
+            raise InputError("parts of the data of several kinds", "Name one of them.", value=self.subset)
 
     @property
     def folder(self) -> pathlib.Path:
         """Its MODEL_DIR."""
         part = self.subset or (f"{self.questions}_questions" if self.questions else "")
+        part = part if self.labels is None else f"{self.labels}_labels"
         name = "-".join(filter(None, (self.data, part, self.system, self.label)))
         return harness.CHECKOUT / "runs" / self.group / name
+
+    @property
+    def source(self) -> pathlib.Path:
+        """The folder of its data.
+
+        Raises:
+          InputError: it is not there.
+        """
+        folder = harness.data_folder(self.data)
+        if self.questions:
+            return derived_data.with_questions(folder, self.questions)
+        return folder if self.labels is None else derived_data.with_labels(folder, self.labels)
 
     @property
     def teacher_index(self) -> pathlib.Path:
@@ -121,11 +135,9 @@ class RecipeRun:
         """
         bindings = [f'MODEL_DIR="{self.folder}"']
         if self.data != PYTHON_DOCS:
-            folder = harness.data_folder(self.data)
-            of_it = _questions(folder, self.questions) if self.questions else folder
-            bindings.append(f'CORPUS="{of_it}"')
+            bindings.append(f'CORPUS="{self.source}"')
             if self.subset:
-                bindings.append(f'BeirFolder.subset="{_subset(folder, self.subset)}"')
+                bindings.append(f'BeirFolder.subset="{derived_data.subset(self.source, self.subset)}"')
         if self.encoder is not None:
             bindings.append(f'{type(self.resolved()).__name__}.trained="{self.encoder.folder}"')
         if self.queries is not None:
@@ -189,9 +201,8 @@ class RecipeRun:
         from gr_jax.stages.graph import in_order
         from gr_jax.stages.sources import BeirFolder
 
-        folder = harness.data_folder(self.data)
-        folder = _questions(folder, self.questions) if self.questions else folder
-        source = BeirFolder(str(folder), subset=str(_subset(folder, self.subset)) if self.subset else "")
+        folder = self.source
+        source = BeirFolder(str(folder), subset=str(derived_data.subset(folder, self.subset)) if self.subset else "")
         return {stage.name: stage for stage in in_order(self.resolved().stages(documents.corpus(source)))}
 
     @functools.cache  # noqa: B019
@@ -214,6 +225,7 @@ class RecipeRun:
             "settings_digest": digest(settings),  # of mappings in their order, too
             **({"subset": self.subset} if self.subset else {}),
             **({"questions": self.questions} if self.questions else {}),
+            **({"labels": self.labels} if self.labels is not None else {}),
             **({"takes": list(taken)} if taken else {}),
             **({"taught_by": self.taught_by} if self.taught_by != "hybrid" else {}),
         }
@@ -233,7 +245,7 @@ class RecipeRun:
     def fingerprint(self) -> str:
         """The corpus' fingerprint."""
         if self.questions:
-            return read_beir(_questions(harness.data_folder(self.data), self.questions)).corpus.fingerprint
+            return read_beir(self.source).corpus.fingerprint
         return fingerprint(self.data, self.subset)
 
     def evaluation(self, split: str, system: str, measures: Sequence[str] = MEASURES) -> Evaluation:
@@ -314,55 +326,7 @@ def fingerprint(data: str, subset: str = "") -> str:
     if data == PYTHON_DOCS:
         return python_docs().corpus.fingerprint
     folder = harness.data_folder(data)
-    return read_beir(folder, subset=_subset(folder, subset) if subset else None).corpus.fingerprint
-
-
-def _subset(folder: pathlib.Path, name: str) -> pathlib.Path:
-    """A file of document ids: of the data, or, where it has none of that name, so many thousand ("3k") of its documents
-    at equal distances.
-
-    Raises:
-      InputError: the data has neither.
-    """
-    given = folder / "subsets" / f"{name}.ids.gz"
-    if given.is_file() or not folder.is_dir():
-        return given
-    if not re.fullmatch(r"[1-9]\d*k", name):
-        raise InputError("no such part of the documents", 'Name a file of theirs, or a number like "3k".', value=name)
-    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{name}.ids"
-    if not made.is_file():
-        every = read_beir(folder).corpus.doc_ids
-        number = 1000 * int(name.removesuffix("k"))
-        if number > len(every):
-            raise InputError(f"there are {len(every)} documents", "Name a smaller part.", value=name)
-        chosen = np.linspace(0, len(every) - 1, number).astype(int)
-        storage.write_text(made, "".join(f"{every[place]}\n" for place in chosen))
-    return made
-
-
-@functools.cache
-def _questions(folder: pathlib.Path, number: int) -> pathlib.Path:
-    """A folder of the first training questions, which are those of dev and test too, the documents that answer them,
-    and others at equal distances, up to four times as many documents as questions."""
-    whole = read_beir(folder)
-    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{whole.corpus.fingerprint[:8]}-{number}-questions"
-    if (made / "corpus.jsonl").is_file():  # written last
-        return made
-    judged = dict(itertools.islice(whole.split("train").items(), number))
-    texts = dict(zip(judged, whole.query_texts(list(judged)), strict=True))
-    answers = {whole.corpus.index_of(doc_id) for grades in judged.values() for doc_id in grades}
-    others = [place for place in range(len(whole.corpus)) if place not in answers]
-    spread = np.linspace(0, len(others) - 1, max(0, 4 * number - len(answers))).astype(int)
-    chosen = sorted(answers | {others[place] for place in spread})
-    qrels = "".join(f"{one}\t{doc_id}\t{grade}\n" for one, grades in judged.items() for doc_id, grade in grades.items())
-    for split in ("train", "dev", "test"):
-        storage.write_text(made / "qrels" / f"{split}.tsv", f"query-id\tcorpus-id\tscore\n{qrels}")
-    queries = ({"_id": one, "text": text} for one, text in texts.items())
-    documents = (whole.corpus[place] for place in chosen)
-    lines = ({"_id": one.doc_id, "title": one.title, "text": one.text} for one in documents)
-    for name, rows in (("queries", queries), ("corpus", lines)):
-        storage.write_text(made / f"{name}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
-    return made
+    return read_beir(folder, subset=derived_data.subset(folder, subset) if subset else None).corpus.fingerprint
 
 
 def mean_over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:

@@ -4,7 +4,17 @@ import dataclasses
 
 import pytest
 
-from benchmarks import combination, dense_quality, gdr_quality, gdr_scaling, main_job, recipe_runs, records, resolved
+from benchmarks import (
+    combination,
+    dense_quality,
+    derived_data,
+    gdr_quality,
+    gdr_scaling,
+    main_job,
+    recipe_runs,
+    records,
+    resolved,
+)
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
@@ -145,12 +155,12 @@ def test_a_part_of_the_documents_is_given_or_made(monkeypatch, tmp_path):
     (tmp_path / "data" / "subsets").mkdir(parents=True)
     (tmp_path / "data" / "corpus.jsonl").write_text(lines)
     (tmp_path / "data" / "subsets" / "10k.ids.gz").touch()
-    assert recipe_runs._subset(tmp_path / "data", "10k") == tmp_path / "data" / "subsets" / "10k.ids.gz"
-    ids = recipe_runs._subset(tmp_path / "data", "1k").read_text().split()
+    assert derived_data.subset(tmp_path / "data", "10k") == tmp_path / "data" / "subsets" / "10k.ids.gz"
+    ids = derived_data.subset(tmp_path / "data", "1k").read_text().split()
     assert len(set(ids)) == 1000 and (ids[0], ids[-1]) == ("d0", "d1499")
     for wrong in ("2k", "1000", "some"):
         with pytest.raises(InputError):
-            recipe_runs._subset(tmp_path / "data", wrong)
+            derived_data.subset(tmp_path / "data", wrong)
 
 
 def test_few_questions_are_those_of_all_splits_among_more_documents(monkeypatch, tmp_path):
@@ -165,6 +175,21 @@ def test_few_questions_are_those_of_all_splits_among_more_documents(monkeypatch,
     assert {split: dict(part.split(split)) for split in ("train", "dev", "test")} == dict.fromkeys(part.qrels, first)
     assert part.query_texts(list(first)) == whole.query_texts(list(first))
     assert run.fingerprint() == part.corpus.fingerprint and run.folder.name == "animals-4_questions-seal"
+
+
+def test_few_labels_leave_all_questions(monkeypatch, tmp_path):
+    monkeypatch.setattr(recipe_runs.harness, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
+    whole = read_beir(small_data.write_beir(tmp_path / "animals", count=24))
+    run = RecipeRun("g", "animals", "seal", labels=5)
+    few, none = (read_beir(dataclasses.replace(run, labels=labels).source) for labels in (5, 0))
+    assert few.queries == none.queries == whole.queries and not none.qrels
+    assert few.corpus.fingerprint == none.corpus.fingerprint == run.fingerprint() == whole.corpus.fingerprint
+    assert len(few.split("train")) == 5 and few.split("train").items() <= whole.split("train").items()
+    assert few.split("test") == whole.split("test") and run.folder.name == "animals-5_labels-seal"
+    assert run.configs() != dataclasses.replace(run, labels=None).configs()
+    with pytest.raises(InputError, match="there are 24 training questions"):
+        _ = RecipeRun("g", "animals", "seal", labels=25).source
 
 
 def test_a_subclass_of_a_system_is_resolved_as_itself_with_its_teacher():

@@ -1,0 +1,96 @@
+"""Folders of data made of others: some of the documents, few questions, few labels. They stand in `runs/subsets`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import pathlib
+import re
+import shutil
+
+import numpy as np
+
+from benchmarks import harness
+from gr_jax import storage
+from gr_jax.corpus import read_beir
+from gr_jax.errors import InputError
+
+
+def subset(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """A file of document ids: of the data, or, where it has none of that name, so many thousand ("3k") of its documents
+    at equal distances.
+
+    Raises:
+      InputError: the data has neither.
+    """
+    given = folder / "subsets" / f"{name}.ids.gz"
+    if given.is_file() or not folder.is_dir():
+        return given
+    if not re.fullmatch(r"[1-9]\d*k", name):
+        raise InputError("no such part of the documents", 'Name a file of theirs, or a number like "3k".', value=name)
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{name}.ids"
+    if not made.is_file():
+        every = read_beir(folder).corpus.doc_ids
+        number = 1000 * int(name.removesuffix("k"))
+        if number > len(every):
+            raise InputError(f"there are {len(every)} documents", "Name a smaller part.", value=name)
+        chosen = np.linspace(0, len(every) - 1, number).astype(int)
+        storage.write_text(made, "".join(f"{every[place]}\n" for place in chosen))
+    return made
+
+
+@functools.cache
+def with_questions(folder: pathlib.Path, number: int) -> pathlib.Path:
+    """A folder of the first training questions, which are those of dev and test too, the documents that answer them,
+    and others at equal distances, up to four times as many documents as questions."""
+    whole = read_beir(folder)
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{whole.corpus.fingerprint[:8]}-{number}-questions"
+    if (made / "corpus.jsonl").is_file():  # written last
+        return made
+    judged = dict(itertools.islice(whole.split("train").items(), number))
+    texts = dict(zip(judged, whole.query_texts(list(judged)), strict=True))
+    answers = {whole.corpus.index_of(doc_id) for grades in judged.values() for doc_id in grades}
+    others = [place for place in range(len(whole.corpus)) if place not in answers]
+    spread = np.linspace(0, len(others) - 1, max(0, 4 * number - len(answers))).astype(int)
+    chosen = sorted(answers | {others[place] for place in spread})
+    qrels = "".join(f"{one}\t{doc_id}\t{grade}\n" for one, grades in judged.items() for doc_id, grade in grades.items())
+    for split in ("train", "dev", "test"):
+        storage.write_text(made / "qrels" / f"{split}.tsv", f"query-id\tcorpus-id\tscore\n{qrels}")
+    queries = ({"_id": one, "text": text} for one, text in texts.items())
+    documents = (whole.corpus[place] for place in chosen)
+    lines = ({"_id": one.doc_id, "title": one.title, "text": one.text} for one in documents)
+    for name, rows in (("queries", queries), ("corpus", lines)):
+        storage.write_text(made / f"{name}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    return made
+
+
+@functools.cache
+def with_labels(folder: pathlib.Path, number: int) -> pathlib.Path:
+    """A folder of the same documents and questions where so many training questions, drawn at random, keep their
+    judgements. With none, no question of any split has one.
+
+    Raises:
+      InputError: there are fewer.
+    """
+    train = list(read_beir(folder).split("train").items())
+    if not 0 <= number <= len(train):
+        raise InputError(f"there are {len(train)} training questions", "Give as many or fewer.", value=number)
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{number}-labels"
+    if (made / "complete").is_file():  # written last
+        return made
+    (made / "qrels").mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        if file.name.startswith(("corpus.", "queries.")):
+            shutil.copyfile(file, made / file.name)
+    if number:
+        for file in (folder / "qrels").iterdir():
+            if not file.name.startswith("train."):
+                shutil.copyfile(file, made / "qrels" / file.name)
+        kept = [train[place] for place in np.sort(np.random.default_rng(0).permutation(len(train))[:number])]
+        lines = (f"{one}\t{doc_id}\t{grade}\n" for one, grades in kept for doc_id, grade in grades.items())
+        storage.write_text(made / "qrels" / "train.tsv", f"query-id\tcorpus-id\tscore\n{''.join(lines)}")
+    else:
+        (made / "qrels").rmdir()
+    storage.write_text(made / "complete", "")
+    return made

@@ -1,0 +1,45 @@
+"""What runs reached over several splits as one, and how far one is above another there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
+from gr_jax.evaluation import Evaluation, compare
+
+
+def together(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Several splits as one."""
+    ids = tuple(itertools.chain.from_iterable(one.query_ids for one in evaluations))
+    names = evaluations[0].per_query
+    per_query = {name: np.concatenate([one.per_query[name] for one in evaluations]) for name in names}
+    return Evaluation({name: float(values.mean()) for name, values in per_query.items()}, ids, per_query)
+
+
+def evaluation(runs: Sequence[RecipeRun], name: str, splits: Sequence[str], measures: Sequence[str]) -> Evaluation:
+    """What runs that differ in their seeds reached, every query's mean over them; they are made where they are not.
+
+    Args:
+      runs: one for each seed.
+      name: of the system, in their tables.
+      splits: taken as one.
+      measures: to compute.
+    """
+    for run in runs:
+        run.make()
+    return mean_over_seeds([together([run.evaluation(split, name, measures) for split in splits]) for run in runs])
+
+
+def differences(own: Evaluation, theirs: Evaluation) -> Mapping[str, float]:
+    """What one has more than the other of every measure, with the interval by bootstrap over queries, and p of a paired
+    t-test."""
+    values: dict[str, float] = {}
+    for measure in own.per_query:
+        found = compare(own, theirs, measure)
+        low, high = found.interval
+        values |= {f"{measure} above": found.difference, f"{measure} low": low, f"{measure} high": high}
+        values[f"p {measure}"] = found.p_t
+    return values
