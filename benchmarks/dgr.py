@@ -53,8 +53,8 @@ def student(data: str) -> RecipeRun:
 
 
 def teacher(data: str) -> RecipeRun:
-    """The run of `dpr` whose combination with BM25 teaches: at the small budget on `squad_dev`; on `nq_boolq_dev` the one
-    that trains the questions' side alone, which is better there."""
+    """The run of `dpr` whose combination with BM25 teaches: at the small budget on `squad_dev`, and with the questions'
+    side trained alone on `nq_boolq_dev`, which is better there."""
     return dense_quality.DPR[data] if data == "nq_boolq_dev" else dense_quality.small(data, "dpr")[0]
 
 
