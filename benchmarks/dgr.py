@@ -31,6 +31,7 @@ from benchmarks import (
     harness,
     pooled,
     records,
+    untouched,
 )
 from benchmarks.generative_baselines import SPLITS
 from benchmarks.recipe_runs import RecipeRun
@@ -206,6 +207,18 @@ def rows() -> list[harness.Row]:
                     note="paired t-test over the queries of one training",
                 )
             )
+    both = [run_of(STUDENT, dgr_arms.DATA), run_of(RANKS, dgr_arms.DATA)]
+    table.append(
+        harness.Row(
+            name=f"{dgr_arms.DATA}, answering: {RANKS} beside {STUDENT}",
+            config={"questions": untouched.QUESTIONS},
+            measure=functools.partial(untouched.inference_untouched, *both),
+            at_most={"other files that differ": 0, "bytes more": 0, "compiled anew": 0},
+            corpus=both[0].fingerprint,
+            seeds=(0,),
+            runs=both,
+        )
+    )
     for (first, second), claimed in PAIRS.items():
         runs = [*small(first, dgr_arms.DATA), *small(second, dgr_arms.DATA)]
         table.append(
