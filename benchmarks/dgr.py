@@ -42,6 +42,7 @@ SEEDS = (0, 1, 2)
 MEASURES = ("Success@1", "Success@5", "Success@10", "Success@20", "Success@100", "RR@10")
 # Success@1 and @10 that DGR should reach.
 BARS = {("squad_dev", "test"): (0.78, 0.955), ("squad_dev", "test_unseen"): (0.75, 0.95)}
+GRADED = ("nDCG@10", "R@100")
 STUDENT, LABELS, RANKS = "MINDER", "LTRGR", "DGR"
 # First above second, and whether that is claimed or an interval is recorded.
 PAIRS = {(RANKS, STUDENT): True, (RANKS, LABELS): False, (LABELS, STUDENT): False}
@@ -156,6 +157,41 @@ def above(first: str, second: str, data: str) -> Values:
     )
 
 
+def graded_rows() -> list[harness.Row]:
+    """Graded judgements, before and after, on 10,000 documents of `wiki_intro_179k`."""
+    data, subset, split = "wiki_intro_179k", "10k", "test_dbpedia"
+    before = RecipeRun(GROUP, data, STUDENT.lower(), subset=subset)
+    after = RecipeRun(
+        GROUP, data, RANKS.lower(), subset=subset, trained=before, flags=("Distilling.questions=1600",),
+        teacher=dense_quality.ZERO_SHOT[f"{data} {subset}"],
+    )  # fmt: skip
+
+    def reached(run: RecipeRun, name: str) -> Values:
+        return dict(pooled.evaluation([run], name, [split], GRADED))
+
+    def more() -> Values:
+        sides = [pooled.evaluation([run], name, [split], GRADED) for run, name in ((after, RANKS), (before, STUDENT))]
+        return pooled.differences(*sides)
+
+    table, where = [], f"{data} {subset} {split}"
+    for name, measure, runs in (
+        (STUDENT, functools.partial(reached, before, STUDENT), [before]),
+        (RANKS, functools.partial(reached, after, RANKS), [after]),
+        (f"{RANKS} above {STUDENT}", more, [after, before]),
+    ):
+        table.append(
+            harness.Row(
+                name=f"{where} {name}",
+                config={"split": split, "row": name},
+                measure=measure,
+                corpus=runs[0].fingerprint,
+                seeds=(0,),
+                runs=runs,
+            )
+        )
+    return table
+
+
 def worked_list() -> Values:
     """Three documents with equal scores: rows 3 · (300 + 400) and 1/2 · 300, over three violated terms."""
     import jax.numpy as jnp
@@ -234,7 +270,7 @@ def rows() -> list[harness.Row]:
                 note="paired t-test over queries, of means over three seeds",
             )
         )
-    table += docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
+    table += graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
     return table + dgr_arms.rows_of(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
 
