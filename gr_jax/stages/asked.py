@@ -28,7 +28,7 @@ def unjudged(dataset: Dataset) -> list[str]:
 def _some(ids: Sequence[str], number: int | None) -> list[str]:
     """So many of them, in their order; all where there are fewer, or where no number is given.
 
-    The choice does not depend on the seed of a training, so that trainings share what is found and taught.
+    The choice does not depend on the seed of a training, so that trainings share what is found.
     """
     if number is None or number >= len(ids):
         return list(ids)

@@ -39,7 +39,7 @@ from gr_jax.stages.teaching import (
     make_loss,
     margins_of,
     rank_distance,
-    teacher_scores,
+    scores_to_learn,
 )
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.stages.write_docids import Decoding, Training
@@ -227,7 +227,7 @@ def model(
     student: pathlib.Path,
     asked: pathlib.Path,
     candidates: pathlib.Path,
-    taught: pathlib.Path | None,
+    teacher_scores: pathlib.Path | None,
     *,
     network: Network,
     settings: DocidDistilling,
@@ -241,7 +241,7 @@ def model(
       examples: of docids that are to be written; None where `settings.generation` is 0.
       student: the network that found the candidates.
       asked: the questions for which it found them.
-      taught: the teacher's scores; None: the student's own order is learned, behind the documents that answer.
+      teacher_scores: the teacher's scores; None: the student's own order is learned, behind the documents that answer.
       network: that the student was made by, which says how fast its parts learn.
       writing: how the student learned to write.
       decoding: how the student answered, and how it is looked at on dev.
@@ -250,7 +250,7 @@ def model(
     queries = load_asked(asked)
     module, params = network_folder.load_network(student)
     found = FoundDocuments.load(candidates)
-    teacher = teacher_scores(taught, found, settings)
+    teacher = scores_to_learn(teacher_scores, found, settings)
     base, _ = margins_of(settings, found)
     lists = DrawnLists(answers_of(dataset, queries), found, teacher, settings.drawing, base)
     place.notes.update({"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(found)})

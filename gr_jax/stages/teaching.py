@@ -35,7 +35,7 @@ from gr_jax.training.ranked_lists import Drawing, Found, shuffled
 FAR = 10  # the rank whose distance from the first is the measure of margins
 _NATS = 3.0  # of that distance, for losses that read scores as logits
 FOUND = "found"  # the folder of a stage of candidates that holds them
-_TAUGHT = "teacher_scores"
+_TEACHER = "teacher_scores"
 _SCORES = "scores.npy"
 _BLOCK = 64  # questions that a teacher is asked at a time
 
@@ -180,12 +180,12 @@ def rank_distance(found: Found) -> float:
     return float(np.median(distances))
 
 
-def teacher_distance(found: Found, taught: Float32[np.ndarray, "questions c"] | None) -> float:
+def teacher_distance(found: Found, scores: Float32[np.ndarray, "questions c"] | None) -> float:
     """The median distance of a teacher's scores between ranks 1 and 10, as of `rank_distance`; 1 where it ranks
     nothing, and the student's own where there is no teacher."""
-    if taught is None:
+    if scores is None:
         return rank_distance(found)
-    ordered = -np.sort(np.where(np.isnan(taught), np.inf, -taught), axis=1)  # those without a score last
+    ordered = -np.sort(np.where(np.isnan(scores), np.inf, -scores), axis=1)  # those without a score last
     counts = np.isfinite(ordered).sum(axis=1)
     several = np.flatnonzero(counts > 1)
     distances = ordered[several, 0] - ordered[several, np.minimum(counts[several], FAR) - 1]
@@ -194,7 +194,7 @@ def teacher_distance(found: Found, taught: Float32[np.ndarray, "questions c"] | 
 
 
 def make_loss(
-    settings: ListLearning, found: Found, taught: Float32[np.ndarray, "questions c"] | None = None
+    settings: ListLearning, found: Found, scores: Float32[np.ndarray, "questions c"] | None = None
 ) -> RankingLoss:
     """The loss that settings name, of scores in units of the margin's base.
 
@@ -207,7 +207,7 @@ def make_loss(
         return kind(base=1.0, gap=gap / base)
     temperature = rank_distance(found) / base / _NATS
     if kind in (ListwiseKL, MarginMSE):
-        return kind(temperature=temperature, teacher_temperature=teacher_distance(found, taught) / _NATS)
+        return kind(temperature=temperature, teacher_temperature=teacher_distance(found, scores) / _NATS)
     return kind(temperature=temperature)
 
 
@@ -244,7 +244,7 @@ class Teacher:
 
 
 @stage(shared=True)
-def taught(
+def teacher_scores(
     place: Place, corpus: pathlib.Path, asked: pathlib.Path, candidates: pathlib.Path, *, teacher: Teacher
 ) -> None:
     """A teacher's scores of the student's candidates: `scores.npy`, float32[questions, candidates], NaN where it has
@@ -261,7 +261,7 @@ def taught(
     with progress_lib.bar("Asking the teacher", len(questions), enabled=True) as bar:
         for start in range(0, len(questions), _BLOCK):
             block = slice(start, start + _BLOCK)
-            kept = place.work / f"{_TAUGHT}_{start}.npy"
+            kept = place.work / f"{_TEACHER}_{start}.npy"
             if not kept.is_file():
                 own = candidate_scores(searcher.retriever, questions[block], np.asarray(found.documents[block]))
                 content = io.BytesIO()
@@ -274,13 +274,13 @@ def taught(
     shutil.rmtree(place.work, ignore_errors=True)
 
 
-def teacher_scores(
-    taught: pathlib.Path | None, found: Found, settings: ListLearning
+def scores_to_learn(
+    teacher_scores: pathlib.Path | None, found: Found, settings: ListLearning
 ) -> Float32[np.ndarray, "questions c"] | None:
-    """What a finished stage `taught` has, shuffled as far as settings say.
+    """What a finished stage `teacher_scores` has, shuffled as far as settings say.
 
     Args:
-      taught: None: there is no teacher, and the student's own order is what is shuffled.
+      teacher_scores: None: there is no teacher, and the student's own order is what is shuffled.
       found: the candidates.
       settings: of the training.
 
@@ -288,8 +288,8 @@ def teacher_scores(
       None: the student's order, as it is.
     """
     scores = None
-    if taught is not None:
-        scores = storage.load_array(taught / _SCORES, dtype=np.float32, ndim=2)
+    if teacher_scores is not None:
+        scores = storage.load_array(teacher_scores / _SCORES, dtype=np.float32, ndim=2)
     if settings.shuffled:
         scores = shuffled(
             found, np.asarray(found.scores) if scores is None else scores, settings.shuffled, settings.seed

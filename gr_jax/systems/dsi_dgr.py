@@ -95,9 +95,11 @@ class DSIDGR(DSI):
             found = rank_docids.docid_candidates(
                 corpus, asked, docids, before, depth=self.distilling.candidates, most=self.distilling.docids
             ).named(f"candidates{of_round}")
-            taught = teaching.taught(corpus, asked, found, teacher=Teacher(self.teacher)).named(f"taught{of_round}")
+            scores = teaching.teacher_scores(corpus, asked, found, teacher=Teacher(self.teacher)).named(
+                f"teacher_scores{of_round}"
+            )
             student = rank_docids.model(
-                corpus, docids, words, examples if self.distilling.generation else None, student, asked, found, taught,
+                corpus, docids, words, examples if self.distilling.generation else None, student, asked, found, scores,
                 network=self.network, settings=self.distilling, writing=self.training, decoding=dev,
             ).named(write_docids.model.name if last else f"student{of_round}")  # fmt: skip
         return student

@@ -35,7 +35,7 @@ def test_a_teacher_of_another_corpus_is_named(memorised, tmp_path):
     other = small_data.write_beir(tmp_path / "others", count=12)
     corpus, candidates, place = stage_of(tmp_path, other, np.zeros((12, 2), np.int32))
     with pytest.raises(InputError, match="a teacher of another corpus"):
-        teaching.taught.function(
+        teaching.teacher_scores.function(
             place, corpus, candidates.with_name("asked"), candidates, teacher=Teacher(str(memorised.model_dir))
         )
 
@@ -56,10 +56,10 @@ def test_an_interrupted_teacher_goes_on(memorised, tmp_path, monkeypatch):
     monkeypatch.setattr(teaching, "candidate_scores", once)
     arguments, teacher = (place, corpus, candidates.with_name("asked"), candidates), Teacher(str(memorised.model_dir))
     with pytest.raises(KeyboardInterrupt):
-        teaching.taught.function(*arguments, teacher=teacher)
+        teaching.teacher_scores.function(*arguments, teacher=teacher)
     before = list(asked)
     monkeypatch.setattr(teaching, "candidate_scores", lambda *given: asked.append(given[1]) or candidate_scores(*given))
-    teaching.taught.function(*arguments, teacher=teacher)
+    teaching.teacher_scores.function(*arguments, teacher=teacher)
     questions = corpus_lib.read_beir(memorised.corpus).split_queries("train").texts
     assert [len(one) for one in asked] == [13, 13, 13, 13, 12]
     assert [text for block in asked for text in block] == list(questions) and asked[:3] == before
@@ -73,7 +73,8 @@ def test_systems_beside_each_other_ask_once():
     corpus = documents.corpus(types.SimpleNamespace(identity=lambda: "documents"))
     teacher = types.SimpleNamespace(identity=lambda: "a teacher")
     one, other = (
-        teaching.taught(corpus, corpus, corpus, teacher=teacher).named(name) for name in ("taught", "taught_1")
+        teaching.teacher_scores(corpus, corpus, corpus, teacher=teacher).named(name)
+        for name in ("teacher_scores", "teacher_scores_1")
     )
     runner = Runner("runs/one"), Runner("runs/other")
     assert runner[0].folder(one) == runner[1].folder(other)
@@ -85,11 +86,11 @@ def test_shuffling_is_a_setting_of_the_training(tmp_path):
     )
     judged = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
     np.save(tmp_path / "scores.npy", judged)
-    np.testing.assert_array_equal(teaching.teacher_scores(tmp_path, found, ListLearning(length=3, pool=4)), judged)
-    assert teaching.teacher_scores(None, found, ListLearning(length=3, pool=4)) is None
+    np.testing.assert_array_equal(teaching.scores_to_learn(tmp_path, found, ListLearning(length=3, pool=4)), judged)
+    assert teaching.scores_to_learn(None, found, ListLearning(length=3, pool=4)) is None
     whole = ListLearning(length=3, pool=4, shuffled=1.0)
     for source, scores in ((tmp_path, judged), (None, found.scores)):
-        dealt = teaching.teacher_scores(source, found, whole)
+        dealt = teaching.scores_to_learn(source, found, whole)
         assert (dealt != scores).any()
         np.testing.assert_array_equal(np.sort(dealt, axis=1), np.sort(scores, axis=1))
     for wrong in (-0.1, 1.1):
@@ -125,17 +126,17 @@ def test_a_teachers_unit_does_not_matter(loss):
     rng = np.random.default_rng(0)
     scores = -np.sort(-rng.normal(size=(5, 12)).astype(np.float32), axis=1)
     found = FoundDocuments(np.tile(np.arange(12, dtype=np.int32), (5, 1)), scores)
-    taught = rng.normal(size=(5, 12)).astype(np.float32)
-    taught[0, 3:] = np.nan
-    taught[1] = np.nan
-    ordered = [-np.sort(-row[np.isfinite(row)]) for row in taught if np.isfinite(row).sum() > 1]
+    scores = rng.normal(size=(5, 12)).astype(np.float32)
+    scores[0, 3:] = np.nan
+    scores[1] = np.nan
+    ordered = [-np.sort(-row[np.isfinite(row)]) for row in scores if np.isfinite(row).sum() > 1]
     expected = np.median([row[0] - row[min(len(row), 10) - 1] for row in ordered])
-    assert teaching.teacher_distance(found, taught) == pytest.approx(expected)
+    assert teaching.teacher_distance(found, scores) == pytest.approx(expected)
     values = []
     for unit in (1.0, 0.01, 50.0):
-        made = teaching.make_loss(ListLearning(loss=loss), found, taught * np.float32(unit))
-        lists = RankedLists(np.ones((3, 12), bool), taught[2:] * np.float32(unit))
+        made = teaching.make_loss(ListLearning(loss=loss), found, scores * np.float32(unit))
+        lists = RankedLists(np.ones((3, 12), bool), scores[2:] * np.float32(unit))
         values.append(np.asarray(made(scores[2:], lists)))
     np.testing.assert_allclose(values[1], values[0], rtol=1e-4)
     np.testing.assert_allclose(values[2], values[0], rtol=1e-4)
-    assert teaching.teacher_distance(found, np.full_like(taught, np.nan)) == 1.0
+    assert teaching.teacher_distance(found, np.full_like(scores, np.nan)) == 1.0

@@ -265,9 +265,11 @@ def test_exactly_the_expected_stages_get_another_key(name, folders):
 
 _RESULTS = {"results"}  # which say seeds, pseudo-queries and names
 _ENCODER = {"encoder_pairs", "encoder_negatives", "document_encoder"}
-_RANKED = {"candidates", "model"}
+_RANKED = {"asked_questions", "candidates", "model"}
 _ROUNDS = {
-    f"{name}{number}" for name in ("candidates", "student", "student_index", "taught") for number in ("", "_1", "_2")
+    f"{name}{number}"
+    for name in ("candidates", "student", "student_index", "teacher_scores")
+    for number in ("", "_1", "_2")
 }
 READ_BY: dict[str, set[str]] = {
     "BM25": _RESULTS,

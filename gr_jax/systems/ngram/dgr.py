@@ -55,12 +55,12 @@ class RankedWriter(MINDER):
             found = distilling.candidates(
                 asked, before, depth=self.distilling.candidates, ngrams=self.distilling.ngrams
             ).named(f"candidates{of_round}")
-            taught = None
+            scores = None
             if self.teachers is not None:
-                taught = teaching.taught(corpus, asked, found, teacher=Teacher(self.teachers))
-                taught = taught.named(f"taught{of_round}")
+                scores = teaching.teacher_scores(corpus, asked, found, teacher=Teacher(self.teachers))
+                scores = scores.named(f"teacher_scores{of_round}")
             student = distilling.model(
-                corpus, words, text, student, asked, found, taught,
+                corpus, words, text, student, asked, found, scores,
                 settings=self.distilling, writing=self.writing, asking=dev,
             ).named(writer.model.name if last else f"student{of_round}")  # fmt: skip
         return student

@@ -26,7 +26,7 @@ from gr_jax.stages.asked import answers_of, load_asked
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.settings import setting
-from gr_jax.stages.teaching import FOUND, ListLearning, make_loss, margins_of, rank_distance, teacher_scores
+from gr_jax.stages.teaching import FOUND, ListLearning, make_loss, margins_of, rank_distance, scores_to_learn
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.ngram import candidates as finding
 from gr_jax.systems.ngram import passage_scores
@@ -142,7 +142,7 @@ def model(
     student: pathlib.Path,
     asked: pathlib.Path,
     candidates: pathlib.Path,
-    taught: pathlib.Path | None,
+    teacher_scores: pathlib.Path | None,
     *,
     settings: Distilling,
     writing: NgramWriting,
@@ -154,12 +154,12 @@ def model(
     Args:
       student: the writer that found the candidates.
       asked: the questions for which it found them.
-      taught: the teacher's scores; None: the student's own order is learned, behind the documents that answer.
+      teacher_scores: the teacher's scores; None: the student's own order is learned, behind the documents that answer.
     """
     dataset, words, queries = load_dataset(corpus), load_vocabulary(vocabulary), load_asked(asked)
     index, text = FMIndex.load(ngrams / "index"), TokenText.load(ngrams / "text")
     decoder, found = CopyDecoder.load(student), Candidates.load(candidates / FOUND)
-    teacher = teacher_scores(taught, found, settings)
+    teacher = scores_to_learn(teacher_scores, found, settings)
     retriever: Any = retriever_of(decoder, index, text, words, asking, dataset)
     base, _ = margins_of(settings, found)
     lists = DrawnLists(answers_of(dataset, queries), found, teacher, settings.drawing, base)

@@ -57,7 +57,7 @@ def test_it_learns_to_rank(beir, teacher, tmp_path):
     costs = [one["train/ranking"] for one in curve if "train/ranking" in one]
     assert costs[-1] < 0.5 * costs[0]
     found = FoundDocuments.load(next(shared.glob("docid_candidates-*")))
-    scores = np.load(next(shared.glob("taught-*")) / "scores.npy")
+    scores = np.load(next(shared.glob("teacher_scores-*")) / "scores.npy")
     dataset = corpus_lib.read_beir(beir)
     questions = dataset.split_queries("train")
     expected = candidate_scores(indexes.load(teacher).retriever, questions.texts, np.array(found.documents))
@@ -75,12 +75,12 @@ def test_it_learns_to_rank(beir, teacher, tmp_path):
     # Another beside it, with the control: it has the same student, and asks nobody.
     control = dataclasses.replace(LEARNING, shuffled=1.0, labelled=False, steps=2)
     taught(teacher, distilling=control).run(beir, tmp_path / "control", say=said.append)
-    for stage in ("candidates", "taught"):
+    for stage in ("candidates", "teacher_scores"):
         assert any(line.startswith(f"✓ {stage}: already made") for line in said)
     # Rounds: what was learned finds documents anew.
     twice = taught(teacher, rounds=2, distilling=dataclasses.replace(LEARNING, steps=2))
     twice.run(beir, tmp_path / "twice", until="model", say=said.append)
-    assert len([*shared.glob("taught-*")]) == 2
+    assert len([*shared.glob("teacher_scores-*")]) == 2
 
 
 def test_stages_of_rounds(beir, memorised):
@@ -91,12 +91,19 @@ def test_stages_of_rounds(beir, memorised):
 
     one = names()
     start = one.index("student")
-    assert one[start : start + 6] == ["student", "asked_questions", "student_index", "candidates", "taught", "model"]
+    assert one[start : start + 6] == [
+        "student",
+        "asked_questions",
+        "student_index",
+        "candidates",
+        "teacher_scores",
+        "model",
+    ]
     two = names(rounds=2)
     start = two.index("student")
     assert two[start : start + 10] == [
-        "student", "asked_questions", "student_index_1", "candidates_1", "taught_1", "student_1", "student_index_2",
-        "candidates_2", "taught_2", "model",
+        "student", "asked_questions", "student_index_1", "candidates_1", "teacher_scores_1", "student_1",
+        "student_index_2", "candidates_2", "teacher_scores_2", "model",
     ]  # fmt: skip
     assert "student" not in names(distilling=None)
 

@@ -76,7 +76,7 @@ def test_it_learns_to_rank(kind, beir, teacher, tmp_path):
     questions = dataset.split_queries("train")
     assert len(found) == len(questions.texts)
     if kind is DGR:
-        scores = np.load(next(shared.glob("taught-*")) / "scores.npy")
+        scores = np.load(next(shared.glob("teacher_scores-*")) / "scores.npy")
         retriever = indexes.load(teacher).retriever
         np.testing.assert_array_equal(scores, candidate_scores(retriever, questions.texts, np.array(found.documents)))
     # The same program under the same index: only parameters differ.
