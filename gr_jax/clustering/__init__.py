@@ -4,6 +4,8 @@ from gr_jax.clustering.agglomerative import agglomerative as agglomerative
 from gr_jax.clustering.balanced import balanced_kmeans as balanced_kmeans
 from gr_jax.clustering.boundaries import cluster_means as cluster_means
 from gr_jax.clustering.boundaries import nearby_clusters as nearby_clusters
+from gr_jax.clustering.grouped import GroupedKMeans as GroupedKMeans
+from gr_jax.clustering.grouped import kmeans_of_groups as kmeans_of_groups
 from gr_jax.clustering.hierarchical import ClusterTree as ClusterTree
 from gr_jax.clustering.hierarchical import cluster_hierarchically as cluster_hierarchically
 from gr_jax.clustering.kmeans import KMeans as KMeans

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 
-from gr_jax.clustering import kmeans
+from gr_jax.clustering import kmeans_of_groups
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
@@ -43,7 +43,12 @@ class ContextualTokens:
 
 
 def contextual_tokens(
-    docids: Docids, states: Float[np.ndarray, "entries max_len d"], *, clusters: int = 5, seed: int = 0
+    docids: Docids,
+    states: Float[np.ndarray, "entries max_len d"],
+    *,
+    clusters: int | None = 5,
+    seed: int = 0,
+    progress: bool = False,
 ) -> ContextualTokens:
     """Groups the states of docids' tokens by token, and clusters each group.
 
@@ -52,7 +57,9 @@ def contextual_tokens(
       states: what an encoder made of each token where it stands in its document; row i is for `docids.documents[i]`,
         whatever lies behind its docid's length.
       clusters: ids of a token at most (the paper's k = 5). A token with fewer states has one for each, as they are.
+        None gives every state one.
       seed: of the clustering.
+      progress: show a bar.
 
     Raises:
       InputError: states of another shape than the docids; fewer than one cluster.
@@ -63,28 +70,16 @@ def contextual_tokens(
             f"states of shape {states.shape} for {len(row)} docids of up to {docids.tokens.shape[1]} tokens",
             "Give a vector for each token of each document's docid.",
         )
-    if clusters < 1:
-        raise InputError("a token needs at least one id", "Give clusters ≥ 1.", value=clusters)
+    if clusters is not None and clusters < 1:
+        raise InputError("a token needs at least one id", "Give clusters ≥ 1, or None.", value=clusters)
     inside = np.arange(docids.tokens.shape[1]) < docids.lengths[row][:, None]  # --> [entries, max_len]
     tokens, vectors = docids.tokens[row][inside], states[inside].astype(np.float32)
-    ids = np.zeros(len(tokens), np.int32)
-    text_of: list[int] = []
-    table = []
-    for token in np.unique(tokens).tolist():
-        own = np.flatnonzero(tokens == token)
-        if len(own) <= clusters:
-            centroids, nearest = vectors[own], np.arange(len(own))
-        else:
-            found = kmeans(vectors[own], clusters, seed=(seed, token))
-            used, nearest = np.unique(found.assignments, return_inverse=True)  # equal states leave clusters empty
-            centroids = found.centroids[used]
-        ids[own] = len(text_of) + nearest
-        text_of += [token] * len(centroids)
-        table.append(centroids)
+    found = kmeans_of_groups(vectors, tokens, clusters, seed=seed, progress=progress)
+    text_of: list[int] = found.groups.tolist()
     specials = ([] if docids.eos_id is None else [docids.eos_id]) + [UNUSED]
-    table.append(np.zeros((len(specials), states.shape[2]), np.float32))
+    table = np.pad(found.centroids, ((0, len(specials)), (0, 0)))
     targets = np.full((len(row), docids.max_steps), UNUSED, np.int32)
-    targets[:, : inside.shape[1]][inside] = ids
+    targets[:, : inside.shape[1]][inside] = found.assignments
     if docids.eos_id is not None:
         targets[np.arange(len(row)), docids.lengths[row]] = len(text_of)
-    return ContextualTokens(np.asarray([*text_of, *specials], np.int32), np.concatenate(table), targets)
+    return ContextualTokens(np.asarray([*text_of, *specials], np.int32), table, targets)
