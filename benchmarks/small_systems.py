@@ -85,11 +85,10 @@ def contextual_titles(
         models.T5Config(vocab_size=vocabulary.size, num_encoder_layers=1, **SIZES),
         models.T5Config(vocab_size=ids.vocab_size, logits_via_embedding=True, **SIZES),
         share_embeddings=False,
-        start_token=ids.start_token,
     )
     params = random_parameters(module, seed + 1)
     table = params["decoder_token_embedder"]["embedding"]
-    given = ids.text_of > 1  # EOS and the start token have no states, and keep vectors of their own
+    given = ids.text_of > 1  # EOS and what decoding starts from have no states, and keep vectors of their own
     params["decoder_token_embedder"]["embedding"] = np.where(given[:, None], ids.table, table)
     trie = TokenTextTrie.from_docids(docids, ids.text_of)
     return GenerativeRetriever(

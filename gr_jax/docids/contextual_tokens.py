@@ -17,29 +17,26 @@ UNUSED = -1
 
 @dataclasses.dataclass(frozen=True)
 class ContextualTokens:
-    """Decoder ids for the tokens of docids, numbered from 0 in the order of the tokens that they write; then EOS, where
-    the docids end in it, and the start token.
+    """Decoder ids for the tokens of docids: 0 pads and is what decoding starts from, as in T5; from 1 on they are
+    numbered in the order of the tokens that they write; EOS is the last, where the docids end in it.
 
     Attributes:
-      text_of: int32[vocab]; the docid token that each id writes, −1 for the start token (see `TokenTextTrie`).
-      table: float32[vocab, d]; the vector of each id: a cluster's centroid. Zero for EOS and the start token.
+      text_of: int32[vocab]; the docid token that each id writes, −1 for id 0 (see `TokenTextTrie`).
+      table: float32[vocab, d]; the vector of each id: a cluster's centroid. Zero for EOS and id 0.
       targets: int32[entries, max_len]; for every entry of `Docids.documents` the ids of its own docid, each that of the
-        cluster which its state fell into; EOS last, where there is one, and −1 behind it.
+        cluster which its state fell into; EOS last, where there is one, and 0 behind it.
+      inertia: sum of squared distances from the states to the vectors of their ids.
     """
 
     text_of: Int[np.ndarray, " vocab"]
     table: Float[np.ndarray, "vocab d"]
     targets: Int[np.ndarray, "entries max_len"]
+    inertia: float
 
     @property
     def vocab_size(self) -> int:
-        """Ids, the start token included."""
+        """Ids, 0 included."""
         return len(self.text_of)
-
-    @property
-    def start_token(self) -> int:
-        """The last id."""
-        return len(self.text_of) - 1
 
 
 def contextual_tokens(
@@ -75,11 +72,11 @@ def contextual_tokens(
     inside = np.arange(docids.tokens.shape[1]) < docids.lengths[row][:, None]  # --> [entries, max_len]
     tokens, vectors = docids.tokens[row][inside], states[inside].astype(np.float32)
     found = kmeans_of_groups(vectors, tokens, clusters, seed=seed, progress=progress)
-    text_of: list[int] = found.groups.tolist()
-    specials = ([] if docids.eos_id is None else [docids.eos_id]) + [UNUSED]
-    table = np.pad(found.centroids, ((0, len(specials)), (0, 0)))
-    targets = np.full((len(row), docids.max_steps), UNUSED, np.int32)
-    targets[:, : inside.shape[1]][inside] = found.assignments
-    if docids.eos_id is not None:
-        targets[np.arange(len(row)), docids.lengths[row]] = len(text_of)
-    return ContextualTokens(np.asarray([*text_of, *specials], np.int32), table, targets)
+    ends = [] if docids.eos_id is None else [docids.eos_id]
+    text_of = np.asarray([UNUSED, *found.groups.tolist(), *ends], np.int32)
+    targets = np.zeros((len(row), docids.max_steps), np.int32)
+    targets[:, : inside.shape[1]][inside] = 1 + found.assignments
+    if ends:
+        targets[np.arange(len(row)), docids.lengths[row]] = len(text_of) - 1
+    table = np.pad(found.centroids, ((1, len(ends)), (0, 0)))
+    return ContextualTokens(text_of, table, targets, found.inertia)

@@ -20,10 +20,10 @@ def test_each_token_has_as_many_ids_as_it_may_and_each_title_its_nearest():
     docids, states = make(eos_id=1)
     found = contextual_tokens(docids, states, clusters=3)
     # Token 2 stands eight times, 3 twice, 4 twice, 5 three times.
-    assert found.text_of.tolist() == [2, 2, 2, 3, 3, 4, 4, 5, 5, 5, 1, -1]
-    assert found.start_token == 11 and found.table.shape == (12, 4)
+    assert found.text_of.tolist() == [-1, 2, 2, 2, 3, 3, 4, 4, 5, 5, 5, 1]
+    assert found.vocab_size == 12 and found.table.shape == (12, 4) and not found.table[[0, 11]].any()
     for row, targets in enumerate(found.targets.tolist()):
-        written = [target for target in targets if target >= 0]
+        written = [target for target in targets if target > 0]
         assert found.text_of[written].tolist() == [*docids.sequence(row), 1]
         for place, target in enumerate(written[:-1]):
             same = np.flatnonzero(found.text_of == found.text_of[target])
@@ -32,7 +32,7 @@ def test_each_token_has_as_many_ids_as_it_may_and_each_title_its_nearest():
             if found.text_of[target] != 2:
                 np.testing.assert_array_equal(found.table[target], states[row, place])
     trie = TokenTextTrie.from_docids(docids, found.text_of)
-    assert (trie.vocab_size, trie.eos_id) == (12, 10)
+    assert (trie.vocab_size, trie.eos_id) == (12, 11)
 
 
 def test_equal_states_share_an_id():
