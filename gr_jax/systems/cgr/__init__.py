@@ -1,0 +1,112 @@
+"""CGR (Lee et al. 2022, arXiv 2210.02068): titles written in a vocabulary of contextualized token embeddings."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import gin
+
+from gr_jax.corpus import Dataset
+from gr_jax.errors import InputError
+from gr_jax.stages.bm25 import Lexical, bm25
+from gr_jax.stages.examples import examples
+from gr_jax.stages.graph import Stage
+from gr_jax.stages.hybrid import hybrid
+from gr_jax.stages.networks import Network
+from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
+from gr_jax.stages.settings import setting
+from gr_jax.stages.vocabulary import vocabulary_of
+from gr_jax.stages.write_docids import Training
+from gr_jax.systems.base import System
+from gr_jax.systems.cgr import results, writer
+from gr_jax.systems.cgr.vocabulary import Contextual as Contextual
+from gr_jax.systems.cgr.vocabulary import contextual_vocabulary
+from gr_jax.systems.cgr.writer import TitleDecoding as TitleDecoding
+
+TRAINING = Training(
+    steps=350, evaluate_every=100, rates={"query": 1.0, "document": 0.0, "pseudo": 0.0}, normalize="vocabulary"
+)
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class CGR(System):
+    """CGR, Base: a title is written token by token, each token in the sense that it has in its document (§3.1, §3.2).
+
+    An encoder reads every title with its document behind it. Its states of one token are clustered, and every cluster
+    is an id of the decoder, which reads and writes these vectors and never changes them. Under a trie of titles each
+    token may be written in all its senses (A.1). A document is found by its title alone, so that new pages need no
+    training.
+
+    It deviates from the paper in the networks: MiniLM reads titles and questions, where the paper has T5-large for
+    both, and the decoder starts from the question's vector.
+
+    Attributes:
+      contextual: the decoder's vocabulary.
+      network: reads questions and writes titles.
+      pseudo_queries: that it is trained on beside the queries.
+      training: None leaves it as it starts.
+      decoding: how the index answers.
+      lexical: BM25, beside which it is measured.
+    """
+
+    paper: ClassVar[str] = "Lee et al. 2022, arXiv 2210.02068"
+
+    name: str = "CGR"
+    contextual: Contextual = setting(Contextual())
+    network: Network = setting(Network(outputs="random"))
+    pseudo_queries: PseudoQueries = setting(PseudoQueries(kinds={}))
+    training: Training | None = setting(TRAINING)
+    decoding: TitleDecoding = setting(TitleDecoding())
+    lexical: Lexical = setting(Lexical())
+
+    def check(self) -> None:
+        if self.training is not None and self.training.normalize != "vocabulary":
+            raise InputError(
+                "titles have no levels of tokens to normalise over",
+                'Set Training.normalize to "vocabulary".',
+                value=self.training.normalize,
+            )
+        if self.training is not None and self.contextual.title_tokens >= self.training.row_targets:
+            raise InputError(
+                f"titles of {self.contextual.title_tokens} tokens and their end do not fit Training.row_targets",
+                f"Set Training.row_targets to {self.contextual.title_tokens + 1} or more.",
+                value=self.training.row_targets,
+            )
+
+    def check_data(self, dataset: Dataset) -> None:
+        """See `System.check_data`."""
+        rates = {} if self.training is None else self.training.rates
+        if rates.get("query") and not len(dataset.qrels.get("train", ())):
+            raise InputError(
+                f"{self.name} learns from training questions, and there are none",
+                "Add queries.jsonl and qrels/train.tsv, or train on pseudo-queries alone: CGR.pseudo_queries and "
+                "Training.rates.",
+            )
+
+    def stages(self, corpus: Stage) -> Stage:
+        words, terms = vocabulary_of(corpus, self.network), bm25(corpus, settings=self.lexical)
+        tokens = contextual_vocabulary(corpus, words, settings=self.contextual)
+        if self.training is None:
+            model = writer.untrained(tokens, words, network=self.network, seed=0).named(writer.model.name)
+        else:
+            made = pseudo_queries(corpus, settings=self.pseudo_queries)
+            rows = examples(
+                corpus, tokens, made, words,
+                sentences=0,
+                max_input_length=self.training.max_input_length, document_words=self.training.document_words,
+            )  # fmt: skip
+            model = writer.model(
+                corpus, tokens, words, rows, network=self.network, settings=self.training, decoding=self.decoding
+            )
+        index = writer.index(corpus, tokens, words, model, decoding=self.decoding)
+        both = hybrid(corpus, terms, index, name=self.name)
+        about = {
+            "pseudo_queries": self.pseudo_queries.summary() if self.training else "none: not trained",
+            "normalizer": self.decoding.normalize,
+            "seeds": sorted({self.contextual.seed, *([self.training.seed] if self.training else [])}),
+        }
+        return results.title_results(corpus, terms, tokens, model, index, both, name=self.name, provenance=about).named(
+            "results"
+        )

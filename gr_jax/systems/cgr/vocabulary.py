@@ -1,0 +1,213 @@
+"""The decoder's vocabulary of CGR (Lee et al. 2022, arXiv 2210.02068, section 3.1): what an encoder makes of the tokens
+of titles where they stand in their documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from typing import Any
+
+import gin
+import numpy as np
+from jaxtyping import Float, Int
+
+from gr_jax import docids as docids_lib
+from gr_jax import models, storage
+from gr_jax.corpus import Dataset
+from gr_jax.docids import Docids
+from gr_jax.docids.contextual_tokens import UNUSED, ContextualTokens, contextual_tokens
+from gr_jax.errors import InputError
+from gr_jax.models.contextual_states import states_in_context
+from gr_jax.stages import pretrained
+from gr_jax.stages.docids import title_of
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.networks import VOCABULARY_MULTIPLE
+from gr_jax.stages.settings import Settings, setting
+from gr_jax.stages.vocabulary import load_vocabulary
+from gr_jax.text import Vocabulary, get_transform
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class Contextual(Settings):
+    """The decoder's vocabulary.
+
+    Attributes:
+      encoder: what reads titles in their documents (the paper's EMB): "minilm", or a Hugging Face folder of T5 or BERT.
+      clusters: ids of a token at most (the paper's k = 5), each the centroid of some of its states. None: every state
+        has one of its own.
+      vanilla: instead, the encoder's own embedding of every token of its vocabulary, as GENRE has it.
+      content: what is read: the title and the documents behind it; False: the title alone.
+      length: tokens read of both.
+      title_tokens: tokens kept of a title.
+      seed: of the clustering.
+    """
+
+    encoder: str = setting("minilm", identity=pretrained.identity)
+    clusters: int | None = setting(5, at_least=1)
+    vanilla: bool = False
+    content: bool = True
+    length: int = setting(160, at_least=8)
+    title_tokens: int = setting(24, at_least=1)
+    seed: int = setting(0, at_least=0)
+
+    def check(self) -> None:
+        if self.title_tokens + 2 > self.length:
+            raise InputError(
+                "a title of that length would be cut where it is read",
+                f"Set Contextual.length to {self.title_tokens + 2} or more.",
+                value=self.length,
+            )
+
+
+@stage(shared=True)
+def contextual_vocabulary(
+    place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, *, settings: Contextual
+) -> None:
+    """Titles as text, the decoder's vocabulary, and the titles written in it.
+
+    Documents of one title are one page: its contents are read one behind the other, in the order of the documents.
+
+    It holds `titles` (docids in text tokens), `docids` and `of_vectors` (the same in decoder ids, as other stages
+    expect them), `text_of.npy` (int32[vocab], see `TokenTextTrie`) and `table.npy` (float32[vocab, d], rows of unit
+    length).
+    """
+    dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
+    config, params = pretrained.load_stack(settings.encoder, 0.0)
+    if words.size > config.vocab_size:
+        raise InputError(
+            f"titles are cut into a vocabulary of {words.size} tokens, and their encoder reads {config.vocab_size}",
+            "Set Contextual.encoder and Network.encoder to networks of one vocabulary.",
+            value=settings.encoder,
+        )
+    titles = titles_of(dataset, words, settings.title_tokens)
+    started = time.monotonic()
+    if settings.vanilla:
+        made = vanilla_tokens(titles, params["token_embedder"]["embedding"])
+    else:
+        made = contextual_tokens(
+            pages_of(titles), _states(dataset, words, titles, config, params, settings),
+            clusters=settings.clusters, seed=settings.seed, progress=True,
+        )  # fmt: skip
+    table = _table(made, titles, params["token_embedder"]["embedding"])
+    text_of = np.full(-(-len(table) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE, UNUSED, np.int32)
+    text_of[: len(table)] = made.text_of
+    written = _written(made, titles)
+    titles.save(place.folder / "titles")
+    for name in ("docids", "of_vectors"):
+        written.save(place.folder / name)
+    np.save(place.folder / "text_of.npy", text_of)
+    np.save(place.folder / "table.npy", np.pad(table, ((0, len(text_of) - len(table)), (0, 0))))
+    place.notes.update(
+        {
+            "pages": len(titles),
+            "ids": made.vocab_size,
+            "bytes": made.table.nbytes,
+            "inertia": made.inertia,
+            "seconds": time.monotonic() - started,
+        }
+    )
+
+
+def titles_of(dataset: Dataset, words: Vocabulary, title_tokens: int) -> Docids:
+    """The titles of the documents, those of one page shared by its documents."""
+    rewrite = get_transform(dataset.transform)
+    return docids_lib.titles(
+        [rewrite(title_of(document)) for document in dataset.corpus],
+        words,
+        duplicates="share",
+        max_length=title_tokens,
+        names=dataset.corpus.doc_ids,
+    )
+
+
+def pages_of(titles: Docids) -> Docids:
+    """The same titles, each for one page: page i has title i."""
+    sequences = [titles.sequence(row) for row in range(len(titles))]
+    return Docids.build(sequences, vocab_size=titles.vocab_size, eos_id=titles.eos_id, scheme="titles")
+
+
+def _states(
+    dataset: Dataset, words: Vocabulary, titles: Docids, config: Any, params: Any, settings: Contextual
+) -> Float[np.ndarray, "pages max_len d"]:
+    """What the encoder makes of each title's tokens."""
+    rewrite, texts = get_transform(dataset.transform), [""] * len(titles)
+    if settings.content:
+        for row in range(len(titles)):
+            documents = np.sort(titles.documents_of(row)).tolist()
+            texts[row] = rewrite(" ".join(dataset.corpus.texts[document] for document in documents))
+    shift = titles.meta["shift"]
+    return states_in_context(
+        models.TextEncoder(config),
+        params,
+        [[token - shift for token in titles.sequence(row)] for row in range(len(titles))],
+        words.encode_batch(texts) if settings.content else [[] for _ in texts],
+        length=settings.length if settings.content else settings.title_tokens + 2,
+        prefix=words.prefix,
+        suffix=words.suffix,
+    )
+
+
+def vanilla_tokens(titles: Docids, embeddings: Float[np.ndarray, "vocab d"]) -> ContextualTokens:
+    """A vocabulary in which every token has one id, which is its own number, and its embedding.
+
+    Raises:
+      InputError: titles have tokens that have no embedding.
+    """
+    if titles.vocab_size > len(embeddings):
+        raise InputError(
+            f"titles of {titles.vocab_size} tokens, and {len(embeddings)} embeddings",
+            "Read titles in the encoder's own vocabulary.",
+        )
+    text_of = np.arange(len(embeddings), dtype=np.int32)
+    text_of[0] = UNUSED
+    targets = np.zeros((len(titles), titles.max_steps), np.int32)
+    targets[:, : titles.tokens.shape[1]] = titles.tokens
+    if titles.eos_id is not None:
+        targets[np.arange(len(titles)), titles.lengths] = titles.eos_id
+    return ContextualTokens(text_of, np.asarray(embeddings, np.float32), targets, 0.0)
+
+
+def _table(
+    made: ContextualTokens, titles: Docids, embeddings: Float[np.ndarray, "words d"]
+) -> Float[np.ndarray, "vocab d"]:
+    """Rows of unit length; what ends titles has its own embedding, and id 0 none."""
+    table = np.array(made.table, np.float32)
+    ends = made.text_of == titles.eos_id
+    table[ends] = embeddings[titles.eos_id - titles.meta["shift"]]
+    table[0] = 0
+    return table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
+
+
+def _written(made: ContextualTokens, titles: Docids) -> Docids:
+    """Titles in decoder ids."""
+    ends = np.flatnonzero(made.text_of == titles.eos_id)
+    rows = np.repeat(np.arange(len(titles)), np.diff(titles.offsets))
+    return Docids.build(
+        [made.targets[row, : titles.lengths[row]].tolist() for row in rows],
+        vocab_size=made.vocab_size,
+        eos_id=int(ends[0]),
+        documents=titles.documents,
+        num_documents=titles.num_documents,
+        texts=None if titles.texts is None else [titles.texts[row] for row in rows.tolist()],
+        duplicates="share",
+        scheme="contextual_titles",
+        meta=dict(titles.meta),
+    )
+
+
+def load_titles(folder: pathlib.Path) -> Docids:
+    """Titles in text tokens, of a finished stage."""
+    return Docids.load(folder / "titles")
+
+
+def load_text_of(folder: pathlib.Path) -> Int[np.ndarray, " vocab"]:
+    """The text token of each decoder id, of a finished stage."""
+    return storage.load_array(folder / "text_of.npy", dtype=np.int32, ndim=1)
+
+
+def load_table(folder: pathlib.Path) -> Float[np.ndarray, "vocab d"]:
+    """The vector of each decoder id, of a finished stage."""
+    return storage.load_array(folder / "table.npy", dtype=np.float32, ndim=2)

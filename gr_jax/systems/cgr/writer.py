@@ -1,0 +1,178 @@
+"""The network of CGR: an encoder-decoder whose decoder reads and writes contextualized tokens (Lee et al. 2022, arXiv
+2210.02068, section 3.2), and the retriever around it."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import gin
+import numpy as np
+
+from gr_jax import models
+from gr_jax.constraints import TokenTextTrie
+from gr_jax.corpus import Dataset
+from gr_jax.decoding.merging import WAYS
+from gr_jax.docids import Docids
+from gr_jax.errors import InputError
+from gr_jax.models import network_folder
+from gr_jax.models.docid_tables import initialise_docid_tables
+from gr_jax.retrievers import index as indexes
+from gr_jax.retrievers.documents_of import BestDocid
+from gr_jax.retrievers.generative import GenerativeRetriever
+from gr_jax.stages import networks, training
+from gr_jax.stages.docids import load_docids
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.networks import Network
+from gr_jax.stages.settings import Settings, setting
+from gr_jax.stages.vocabulary import load_vocabulary
+from gr_jax.stages.write_docids import Training
+from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
+from gr_jax.text import Vocabulary
+from gr_jax.training.batches import make_batches
+from gr_jax.training.task import Task
+from gr_jax.training.token_store import TokenStore
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class TitleDecoding(Settings):
+    """How the index answers.
+
+    Attributes:
+      beams: hypotheses kept (the paper's 10).
+      normalize: scores are log-probabilities over the "vocabulary", or over what the trie allows ("constraint").
+      merge: what becomes of several ways to write one title: "max" keeps the best, "sum" adds them up; None keeps all
+        and takes the best of each document at the end.
+      max_query_length: tokens read of a question.
+    """
+
+    beams: int = setting(10, at_least=1)
+    normalize: str = setting("vocabulary", choices=("vocabulary", "constraint"))
+    merge: str | None = setting("max", choices=(None, *WAYS))
+    max_query_length: int = setting(64, at_least=3)
+
+
+def retriever_of(
+    module: models.EncoderDecoder,
+    params: Any,
+    words: Vocabulary,
+    titles: Docids,
+    text_of: np.ndarray,
+    decoding: TitleDecoding,
+    dataset: Dataset,
+) -> GenerativeRetriever:
+    """The retriever around a network that writes titles in the decoder's vocabulary."""
+    trie = TokenTextTrie.from_docids(titles, text_of)
+    return GenerativeRetriever(
+        models.GenerativeDecoder(module, params, eos_id=trie.eos_id),
+        trie,
+        words,
+        documents_of=BestDocid(titles, text_of=text_of),
+        merge=decoding.merge,
+        transform=dataset.transform,
+        beams=decoding.beams,
+        normalize=decoding.normalize,
+        max_query_length=decoding.max_query_length,
+    )
+
+
+def _start(
+    contextual: pathlib.Path, words: Vocabulary, network: Network, seed: int
+) -> tuple[models.EncoderDecoder, dict, Any]:
+    """The network, its first parameters, and the pretrained ones of its encoder."""
+    module, pretrained = networks.make_network(network, words.size, load_docids(contextual))
+    width = load_table(contextual).shape[1]
+    if width != module.feature_dim:
+        raise InputError(
+            f"the decoder's vectors are {width} wide, and its features {module.feature_dim}",
+            "Set Contextual.encoder to an encoder that is as wide as the network.",
+            value=network.encoder,
+        )
+    plain = dataclasses.replace(network, outputs="random")
+    params = networks.initial_parameters(module, plain, pretrained, load_docids(contextual), None, seed)
+    return module, initialise_docid_tables(params, load_table(contextual), network.temperature), pretrained
+
+
+# The matrix stays as it was built (section 4.1).
+FIXED = {"decoder/logits_dense": 0.0, "decoder_token_embedder": 0.0}
+
+
+@stage(trains=True)
+def model(
+    place: Place,
+    corpus: pathlib.Path,
+    contextual: pathlib.Path,
+    vocabulary: pathlib.Path,
+    examples: pathlib.Path,
+    *,
+    network: Network,
+    settings: Training,
+    decoding: TitleDecoding,
+) -> None:
+    """Trains the network to write each question's title, in the ids of its own page. Interrupted, it goes on from its
+    latest checkpoint with the same result.
+
+    Args:
+      contextual: the decoder's vocabulary, whose vectors stay as they are.
+      examples: questions, and titles in decoder ids.
+      decoding: of the looks at dev.
+    """
+    dataset, words, ids = load_dataset(corpus), load_vocabulary(vocabulary), load_docids(contextual)
+    module, params, pretrained = _start(contextual, words, network, settings.seed)
+    evaluate = None
+    if settings.dev_queries and len(dataset.qrels.get("dev", ())):
+        retriever = retriever_of(
+            module, params, words, load_titles(contextual), load_text_of(contextual), decoding, dataset
+        )
+        evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
+    task = Task(
+        model=models.EncoderDecoderModel(
+            module=module, label_smoothing=settings.label_smoothing, rdrop=settings.rdrop or 0.0, eos_id=ids.eos_id
+        ),
+        batches=make_batches(
+            TokenStore.load(examples / "tokens"),
+            batch_size=settings.batch_size,
+            lengths={"inputs": settings.row_length, "targets": settings.row_targets},
+            rates=settings.rates,
+            seed=settings.seed,
+        ),
+        initial_params=params,
+        multipliers={
+            **networks.learning_rate_multipliers(module, dataclasses.replace(network, outputs="random"), pretrained),
+            **FIXED,
+        },
+        evaluate=evaluate,
+    )
+    network_folder.save_network(place.folder, module, training.fit(place, task, settings).params)
+
+
+@stage()
+def untrained(place: Place, contextual: pathlib.Path, vocabulary: pathlib.Path, *, network: Network, seed: int) -> None:
+    """The network as it is before any training; see `model`."""
+    module, params, _ = _start(contextual, load_vocabulary(vocabulary), network, seed)
+    network_folder.save_network(place.folder, module, params)
+    training.keep_curves(place)
+
+
+@stage()
+def index(
+    place: Place,
+    corpus: pathlib.Path,
+    contextual: pathlib.Path,
+    vocabulary: pathlib.Path,
+    model: pathlib.Path,
+    *,
+    decoding: TitleDecoding,
+) -> None:
+    """All that answering needs, in one folder."""
+    dataset = load_dataset(corpus)
+    module, params = network_folder.load_network(model)
+    retriever = retriever_of(
+        module, params, load_vocabulary(vocabulary), load_titles(contextual), load_text_of(contextual), decoding,
+        dataset,
+    )  # fmt: skip
+    indexes.fill(place.folder, retriever, dataset.corpus)
+    place.notes.update({"documents": len(dataset.corpus), "bytes": training.folder_bytes(place.folder)})

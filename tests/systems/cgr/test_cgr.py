@@ -1,0 +1,190 @@
+"""CGR on a few documents: its vocabulary, what it learns, pages of several documents, and what does not fit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import gr_jax
+from gr_jax import corpus as corpus_lib
+from gr_jax.errors import InputError
+from gr_jax.models.contextual_states import states_in_context
+from gr_jax.models.text_encoder import TextEncoder
+from gr_jax.retrievers import GenerativeRetriever
+from gr_jax.stages import pretrained
+from gr_jax.stages.docids import load_docids
+from gr_jax.stages.networks import Network
+from gr_jax.stages.write_docids import Training
+from gr_jax.systems.cgr import CGR, Contextual, TitleDecoding
+from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
+from gr_jax.text import ByteVocabulary
+from tests import small_data
+from tests.models import random_folders
+
+COUNT = 24
+TITLE = 20  # bytes of a title
+
+
+@pytest.fixture(scope="module")
+def beir(tmp_path_factory):
+    """24 documents; the last is a second one of the first one's page."""
+    folder = small_data.write_beir(tmp_path_factory.mktemp("beir") / "animals", count=COUNT)
+    rows = small_data.documents(COUNT)
+    rows[-1]["title"] = rows[0]["title"]
+    small_data.write_jsonl(folder / "corpus.jsonl", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return random_folders.write_bert(
+        tmp_path_factory.mktemp("encoder") / "bert", vocab_size=264, max_position_embeddings=128
+    )
+
+
+def cgr(encoder, **changes) -> CGR:
+    given = {
+        "contextual": Contextual(encoder=str(encoder), clusters=2, length=96, title_tokens=TITLE),
+        "network": Network(
+            encoder="t5", vocabulary="byte", width=32, heads=2, mlp_width=32, encoder_layers=1, decoder_layers=1,
+            dropout=0.0, outputs="random",
+        ),
+        "training": Training(
+            steps=150, batch_size=16, learning_rate=1e-2, warmup_steps=5, rates={"query": 1.0}, normalize="vocabulary",
+            evaluate_every=None, dev_queries=8, checkpoint_every=50,
+        ),
+        "decoding": TitleDecoding(beams=8),
+    }  # fmt: skip
+    return CGR(**{**given, **changes})
+
+
+@pytest.fixture(scope="module")
+def made(beir, encoder, tmp_path_factory):
+    pytest.importorskip("bm25s")
+    pytest.importorskip("Stemmer")
+    folder = tmp_path_factory.mktemp("cgr") / "run"
+    return folder, cgr(encoder).run(beir, folder, say=lambda line: None)
+
+
+def vocabulary(made):
+    """The folder of the decoder's vocabulary."""
+    return next((made[0].parent / "shared").glob("contextual_vocabulary-*"))
+
+
+def test_every_title_is_its_own_ids_read_back(made, beir):
+    folder, words = vocabulary(made), ByteVocabulary()
+    titles, written, text_of = load_titles(folder), load_docids(folder), load_text_of(folder)
+    dataset = corpus_lib.read_beir(beir)
+    assert len(titles) == len(written) == COUNT - 1  # two documents are one page
+    for document, title in enumerate(dataset.corpus.titles):
+        (row,) = written.rows_of(document)
+        tokens = text_of[written.sequence(int(row))] - titles.meta["shift"]
+        assert words.decode(tokens.tolist()) == title
+    # Rows of the table: of every token at most two, then the end; id 0 and what fills up the table have none.
+    counts = np.bincount(titles.tokens[titles.tokens > 0], minlength=titles.vocab_size)
+    used = text_of[text_of >= 0]
+    assert used.tolist() == [*np.repeat(np.arange(len(counts)), np.minimum(counts, 2)), titles.eos_id]
+    norms = np.linalg.norm(load_table(folder), axis=1)
+    np.testing.assert_allclose(norms, text_of >= 0, atol=1e-5)
+    assert len(text_of) % 8 == 0
+
+
+def test_an_id_is_the_nearest_to_what_the_encoder_made_of_the_token(made, beir, encoder):
+    folder, words = vocabulary(made), ByteVocabulary()
+    titles, written, table = load_titles(folder), load_docids(folder), load_table(folder)
+    dataset = corpus_lib.read_beir(beir)
+    config, params = pretrained.load_stack(str(encoder), 0.0)
+    for document in (1, COUNT - 1):  # one alone, and the page of two
+        both = [0, COUNT - 1] if document == COUNT - 1 else [document]
+        content = words.encode(" ".join(dataset.corpus.texts[one] for one in both))
+        (row,) = titles.rows_of(document)
+        front = [token - titles.meta["shift"] for token in titles.sequence(int(row))]
+        (states,) = states_in_context(
+            TextEncoder(config), params, [front], [content], length=96, prefix=words.prefix, suffix=words.suffix
+        )
+        (own,) = written.rows_of(document)
+        text_of = load_text_of(folder)
+        for token, target, state in zip(titles.sequence(int(row)), written.sequence(int(own)), states, strict=False):
+            assert text_of[target] == token
+            alone = np.count_nonzero(titles.tokens == token) <= 2
+            if alone:  # as it is, but for its length
+                np.testing.assert_allclose(table[target], state / np.linalg.norm(state), atol=1e-5)
+
+
+def test_it_finds_what_it_was_trained_on(made, beir):
+    dataset, searcher = corpus_lib.read_beir(beir), made[1]
+    train = dataset.split_queries("train")
+    found = searcher.retrieve(train.texts, 2).doc_index
+    right = [dataset.corpus.index_of(next(iter(dataset.split("train")[one]))) for one in train.ids]
+    assert np.mean(np.any(found == np.array(right)[:, None], axis=1)) > 0.9
+    again = gr_jax.load(made[0] / "index")
+    np.testing.assert_array_equal(again.retrieve(train.texts, 2).doc_index, found)
+    assert "trie over all titles" in (made[0] / "results" / "report.md").read_text()
+
+
+def test_the_matrix_stays_as_it_was_built(made):
+    from gr_jax.models import network_folder
+
+    _, params = network_folder.load_network(made[0] / "model")
+    table = load_table(vocabulary(made))
+    given = np.any(table != 0, axis=1)
+    rows = np.asarray(params["decoder"]["logits_dense"]["kernel"]).T
+    np.testing.assert_allclose(rows[given], table[given] / Network().temperature, rtol=1e-5)
+    inputs = np.asarray(params["decoder_token_embedder"]["embedding"])[given]
+    np.testing.assert_allclose(
+        inputs / np.linalg.norm(inputs, axis=1, keepdims=True), table[given], atol=1e-5
+    )  # read as they are written
+
+
+@pytest.mark.parametrize("merge", [None, "max", "sum"])
+def test_ways_to_write_a_title_are_merged(made, merge):
+    """With room for every way "max" is the best of them, as without merging, and "sum" is never less."""
+    retriever = made[1].retriever
+    assert isinstance(retriever, GenerativeRetriever)
+    other = object.__new__(type(retriever))
+    other.__dict__.update({**retriever.__dict__, "merge": merge, "beams": 512})
+    best = object.__new__(type(retriever))
+    best.__dict__.update({**retriever.__dict__, "merge": "max", "beams": 512})
+    questions = ["where is the red cat", "who saw a green dog"]
+    expected, found = best.retrieve(questions, 5), other.retrieve(questions, 5)
+    if merge == "sum":
+        assert (found.score[:, 0] >= expected.score[:, 0] - 1e-4).all()
+    else:
+        np.testing.assert_array_equal(found.doc_index[:, 0], expected.doc_index[:, 0])
+        np.testing.assert_allclose(found.score[:, 0], expected.score[:, 0], atol=1e-4)
+
+
+def test_genre_writes_the_vanilla_vocabulary(beir, encoder, tmp_path):
+    contextual = Contextual(encoder=str(encoder), vanilla=True, title_tokens=TITLE)
+    system = cgr(encoder, contextual=contextual, training=None)
+    system.run(beir, tmp_path / "run", until="model", say=lambda line: None)
+    folder = next((tmp_path / "shared").glob("contextual_vocabulary-*"))
+    text_of, titles = load_text_of(folder), load_titles(folder)
+    np.testing.assert_array_equal(text_of[1:264], np.arange(1, 264))
+    np.testing.assert_array_equal(load_docids(folder).tokens, titles.tokens)
+    embeddings = pretrained.load_stack(str(encoder), 0.0)[1]["token_embedder"]["embedding"]
+    own = embeddings[5] / np.linalg.norm(embeddings[5])
+    np.testing.assert_allclose(load_table(folder)[5], own, atol=1e-5)
+
+
+def test_what_does_not_fit(beir, encoder, tmp_path):
+    quiet = {"say": lambda line: None}
+    system = cgr(encoder)
+    with pytest.raises(InputError, match=r"do not fit Training\.row_targets"):
+        dataclasses.replace(system, training=dataclasses.replace(system.training, row_targets=TITLE))
+    with pytest.raises(InputError, match="no levels"):
+        dataclasses.replace(system, training=dataclasses.replace(system.training, normalize="level"))
+    with pytest.raises(InputError, match=r"Set Contextual\.length to 26"):
+        Contextual(title_tokens=24, length=25)
+    with pytest.raises(InputError, match=r"Contextual\.clusters"):
+        Contextual(clusters=0)
+    wide = cgr(encoder, network=dataclasses.replace(system.network, width=64))
+    with pytest.raises(InputError, match="vectors are 32 wide, and its features 64"):
+        wide.run(beir, tmp_path / "wide", until="model", **quiet)
+    few = random_folders.write_bert(tmp_path / "few", vocab_size=100)
+    contextual = dataclasses.replace(system.contextual, encoder=str(few))
+    with pytest.raises(InputError, match="their encoder reads 100"):
+        cgr(few, contextual=contextual).run(beir, tmp_path / "few_words", until="model", **quiet)
+    unasked = small_data.write_beir(tmp_path / "unasked", count=COUNT, queries=False)
+    with pytest.raises(InputError, match="CGR learns from training questions"):
+        system.run(unasked, tmp_path / "unasked_run", **quiet)
