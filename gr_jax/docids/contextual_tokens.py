@@ -41,7 +41,7 @@ class ContextualTokens:
 
 def contextual_tokens(
     docids: Docids,
-    states: Float[np.ndarray, "entries max_len d"],
+    states: Float[np.ndarray, "tokens d"],
     *,
     clusters: int | None = 5,
     seed: int = 0,
@@ -51,27 +51,27 @@ def contextual_tokens(
 
     Args:
       docids: of text tokens, such as titles.
-      states: what an encoder made of each token where it stands in its document; row i is for `docids.documents[i]`,
-        whatever lies behind its docid's length.
+      states: what an encoder made of each token where it stands in its document: those of the tokens of the docid of
+        `docids.documents[0]`, then of the next one, and so on.
       clusters: ids of a token at most (the paper's k = 5). A token with fewer states has one for each, as they are.
         None gives every state one.
       seed: of the clustering.
       progress: show a bar.
 
     Raises:
-      InputError: states of another shape than the docids; fewer than one cluster.
+      InputError: more or fewer states than tokens; fewer than one cluster.
     """
     row = np.repeat(np.arange(len(docids)), np.diff(docids.offsets))
-    if states.ndim != 3 or states.shape[:2] != (len(row), docids.tokens.shape[1]):
+    inside = np.arange(docids.tokens.shape[1]) < docids.lengths[row][:, None]  # --> [entries, max_len]
+    tokens = docids.tokens[row][inside]
+    if states.ndim != 2 or len(states) != len(tokens):
         raise InputError(
-            f"states of shape {states.shape} for {len(row)} docids of up to {docids.tokens.shape[1]} tokens",
+            f"states of shape {states.shape} for {len(row)} docids of {len(tokens)} tokens",
             "Give a vector for each token of each document's docid.",
         )
     if clusters is not None and clusters < 1:
         raise InputError("a token needs at least one id", "Give clusters ≥ 1, or None.", value=clusters)
-    inside = np.arange(docids.tokens.shape[1]) < docids.lengths[row][:, None]  # --> [entries, max_len]
-    tokens, vectors = docids.tokens[row][inside], states[inside].astype(np.float32)
-    found = kmeans_of_groups(vectors, tokens, clusters, seed=seed, progress=progress)
+    found = kmeans_of_groups(states, tokens, clusters, seed=seed, progress=progress)
     ends = [] if docids.eos_id is None else [docids.eos_id]
     text_of = np.asarray([UNUSED, *found.groups.tolist(), *ends], np.int32)
     targets = np.zeros((len(row), docids.max_steps), np.int32)

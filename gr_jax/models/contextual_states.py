@@ -25,7 +25,7 @@ def states_in_context(
     prefix: Sequence[int] = (),
     suffix: Sequence[int] = (),
     batch_size: int = 32,
-) -> Float[np.ndarray, "n longest_front d"]:
+) -> Float[np.ndarray, "tokens d"]:
     """States of the tokens of `fronts`, each read in the row prefix + front + text + suffix.
 
     Args:
@@ -37,7 +37,7 @@ def states_in_context(
       batch_size: rows encoded at a time.
 
     Returns:
-      float32; zero behind each front.
+      float32; those of the first front's tokens, then of the second's, and so on.
 
     Raises:
       InputError: a front that does not fit the row; another number of texts.
@@ -49,18 +49,16 @@ def states_in_context(
         raise InputError(
             f"{longest} tokens whose states are wanted do not fit a row", "Raise the length.", value=length
         )
-    rows = np.zeros((-(-len(fronts) // batch_size) * batch_size, length), np.int32)
-    for row, front, text in zip(rows, fronts, texts, strict=False):
-        room = length - len(prefix) - len(suffix) - len(front)
-        read = [*prefix, *front, *text[:room], *suffix]
-        row[: len(read)] = read
-    states = []
-    for start in range(0, len(rows), batch_size):
-        found = _encode(module, params, rows[start : start + batch_size])
-        states.append(np.asarray(found[:, len(prefix) : len(prefix) + longest], np.float32))
-    lengths = np.array([len(front) for front in fronts])
-    whole = np.concatenate(states)[: len(fronts)]
-    return np.where((np.arange(longest) < lengths[:, None])[..., None], whole, 0.0)
+    states: list[np.ndarray] = []
+    for start in range(0, len(fronts), batch_size):
+        rows, own = np.zeros((batch_size, length), np.int32), fronts[start : start + batch_size]
+        for row, front, text in zip(rows, own, texts[start : start + batch_size], strict=False):
+            room = length - len(prefix) - len(suffix) - len(front)
+            read = [*prefix, *front, *text[:room], *suffix]
+            row[: len(read)] = read
+        found = np.asarray(_encode(module, params, rows), np.float32)[:, len(prefix) :]
+        states += [of_row[: len(front)] for of_row, front in zip(found, own, strict=False)]
+    return np.concatenate(states) if states else np.zeros((0, module.config.emb_dim), np.float32)
 
 
 @functools.partial(jax.jit, static_argnums=0)

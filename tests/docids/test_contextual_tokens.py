@@ -12,7 +12,7 @@ ROWS = [[2, 3], [2], [2, 3, 4], [4, 5], [5, 2], [2, 2, 2], [2, 5]]
 
 def make(**settings):
     docids = Docids.build(ROWS, vocab_size=6, **settings)
-    states = np.random.default_rng(0).normal(size=(len(docids.documents), 3, 4)).astype(np.float32)
+    states = np.random.default_rng(0).normal(size=(sum(map(len, ROWS)), 4)).astype(np.float32)
     return docids, states
 
 
@@ -27,10 +27,11 @@ def test_each_token_has_as_many_ids_as_it_may_and_each_title_its_nearest():
         assert found.text_of[written].tolist() == [*docids.sequence(row), 1]
         for place, target in enumerate(written[:-1]):
             same = np.flatnonzero(found.text_of == found.text_of[target])
-            distances = np.linalg.norm(found.table[same] - states[row, place], axis=1)
+            state = states[int(docids.lengths[:row].sum()) + place]
+            distances = np.linalg.norm(found.table[same] - state, axis=1)
             assert same[np.argmin(distances)] == target
             if found.text_of[target] != 2:
-                np.testing.assert_array_equal(found.table[target], states[row, place])
+                np.testing.assert_array_equal(found.table[target], state)
     trie = TokenTextTrie.from_docids(docids, found.text_of)
     assert (trie.vocab_size, trie.eos_id) == (12, 11)
 
@@ -43,7 +44,7 @@ def test_equal_states_share_an_id():
 
 def test_what_does_not_fit():
     docids, states = make(eos_id=1)
-    with pytest.raises(InputError, match="up to 3 tokens"):
-        contextual_tokens(docids, states[:, :2])
+    with pytest.raises(InputError, match="7 docids of 15 tokens"):
+        contextual_tokens(docids, states[:14])
     with pytest.raises(InputError, match="clusters"):
         contextual_tokens(docids, states, clusters=0)

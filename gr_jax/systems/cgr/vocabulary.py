@@ -4,8 +4,11 @@ of titles where they stand in their documents."""
 from __future__ import annotations
 
 import dataclasses
+import io
 import pathlib
+import shutil
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import gin
@@ -14,6 +17,7 @@ from jaxtyping import Float, Int
 
 from gr_jax import docids as docids_lib
 from gr_jax import models, storage
+from gr_jax import progress as progress_lib
 from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids
 from gr_jax.docids.contextual_tokens import UNUSED, ContextualTokens, contextual_tokens
@@ -27,6 +31,8 @@ from gr_jax.stages.networks import VOCABULARY_MULTIPLE
 from gr_jax.stages.settings import Settings, setting
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.text import Vocabulary, get_transform
+
+_BLOCK = 1024  # pages that are read at a time
 
 
 @gin.register(module="gr_jax")
@@ -88,7 +94,7 @@ def contextual_vocabulary(
         made = vanilla_tokens(titles, params["token_embedder"]["embedding"])
     else:
         made = contextual_tokens(
-            pages_of(titles), _states(dataset, words, titles, config, params, settings),
+            pages_of(titles), _states(place, dataset, words, titles, config, params, settings),
             clusters=settings.clusters, seed=settings.seed, progress=True,
         )  # fmt: skip
     table = _table(made, titles, params["token_embedder"]["embedding"])
@@ -130,24 +136,41 @@ def pages_of(titles: Docids) -> Docids:
 
 
 def _states(
-    dataset: Dataset, words: Vocabulary, titles: Docids, config: Any, params: Any, settings: Contextual
-) -> Float[np.ndarray, "pages max_len d"]:
-    """What the encoder makes of each title's tokens."""
-    rewrite, texts = get_transform(dataset.transform), [""] * len(titles)
-    if settings.content:
-        for row in range(len(titles)):
-            documents = np.sort(titles.documents_of(row)).tolist()
-            texts[row] = rewrite(" ".join(dataset.corpus.texts[document] for document in documents))
-    shift = titles.meta["shift"]
-    return states_in_context(
-        models.TextEncoder(config),
-        params,
-        [[token - shift for token in titles.sequence(row)] for row in range(len(titles))],
-        words.encode_batch(texts) if settings.content else [[] for _ in texts],
-        length=settings.length if settings.content else settings.title_tokens + 2,
-        prefix=words.prefix,
-        suffix=words.suffix,
-    )
+    place: Place, dataset: Dataset, words: Vocabulary, titles: Docids, config: Any, params: Any, settings: Contextual
+) -> Float[np.ndarray, "tokens d"]:
+    """What the encoder makes of each title's tokens. Interrupted, it goes on behind the last block of pages."""
+    rewrite, shift = get_transform(dataset.transform), titles.meta["shift"]
+    module, files = models.TextEncoder(config), []
+    with progress_lib.bar("Reading titles in their documents", len(titles), enabled=True) as bar:
+        for start in range(0, len(titles), _BLOCK):
+            pages = range(start, min(start + _BLOCK, len(titles)))
+            files.append(place.work / f"states_{start}.npy")
+            if not files[-1].is_file():
+                texts: Sequence[Sequence[int]] = [()] * len(pages)
+                if settings.content:
+                    texts = words.encode_batch([rewrite(_content(dataset, titles, row)) for row in pages])
+                found = states_in_context(
+                    module,
+                    params,
+                    [[token - shift for token in titles.sequence(row)] for row in pages],
+                    texts,
+                    length=settings.length if settings.content else settings.title_tokens + 2,
+                    prefix=words.prefix,
+                    suffix=words.suffix,
+                )
+                place.work.mkdir(parents=True, exist_ok=True)
+                content = io.BytesIO()
+                np.save(content, found)
+                storage.write_bytes(files[-1], content.getvalue())
+            bar.advance(len(pages))
+    states = np.concatenate([storage.load_array(file, dtype=np.float32, ndim=2) for file in files])
+    shutil.rmtree(place.work, ignore_errors=True)
+    return states
+
+
+def _content(dataset: Dataset, titles: Docids, row: int) -> str:
+    """The documents of a page, in their order."""
+    return " ".join(dataset.corpus.texts[document] for document in np.sort(titles.documents_of(row)).tolist())
 
 
 def vanilla_tokens(titles: Docids, embeddings: Float[np.ndarray, "vocab d"]) -> ContextualTokens:

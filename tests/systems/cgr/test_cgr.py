@@ -16,6 +16,7 @@ from gr_jax.stages.docids import load_docids
 from gr_jax.stages.networks import Network
 from gr_jax.stages.write_docids import Training
 from gr_jax.systems.cgr import CGR, Contextual, TitleDecoding
+from gr_jax.systems.cgr import vocabulary as reading
 from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
 from gr_jax.text import ByteVocabulary
 from tests import small_data
@@ -99,7 +100,7 @@ def test_an_id_is_the_nearest_to_what_the_encoder_made_of_the_token(made, beir, 
         content = words.encode(" ".join(dataset.corpus.texts[one] for one in both))
         (row,) = titles.rows_of(document)
         front = [token - titles.meta["shift"] for token in titles.sequence(int(row))]
-        (states,) = states_in_context(
+        states = states_in_context(
             TextEncoder(config), params, [front], [content], length=96, prefix=words.prefix, suffix=words.suffix
         )
         (own,) = written.rows_of(document)
@@ -109,6 +110,34 @@ def test_an_id_is_the_nearest_to_what_the_encoder_made_of_the_token(made, beir, 
             alone = np.count_nonzero(titles.tokens == token) <= 2
             if alone:  # as it is, but for its length
                 np.testing.assert_allclose(table[target], state / np.linalg.norm(state), atol=1e-5)
+
+
+def test_an_interrupted_reading_goes_on(beir, encoder, tmp_path, monkeypatch):
+    read = []
+
+    def some(*arguments, **settings):
+        if len(read) == 2:
+            raise KeyboardInterrupt
+        read.append(len(arguments[2]))
+        return states_in_context(*arguments, **settings)
+
+    def run():
+        cgr(encoder).run(beir, tmp_path / "run", until="contextual_vocabulary", say=lambda line: None)
+
+    monkeypatch.setattr(reading, "_BLOCK", 9)
+    monkeypatch.setattr(reading, "states_in_context", some)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    monkeypatch.setattr(
+        reading, "states_in_context", lambda *a, **s: read.append(len(a[2])) or states_in_context(*a, **s)
+    )
+    run()
+    assert read == [9, 9, 5]
+    monkeypatch.undo()
+    (folder,) = (tmp_path / "shared").glob("contextual_vocabulary-*")
+    cgr(encoder).run(beir, tmp_path / "whole" / "run", until="contextual_vocabulary", say=lambda line: None)
+    (whole,) = (tmp_path / "whole" / "shared").glob("contextual_vocabulary-*")
+    np.testing.assert_allclose(load_table(folder), load_table(whole), atol=1e-5)
 
 
 def test_it_finds_what_it_was_trained_on(made, beir):
