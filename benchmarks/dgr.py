@@ -162,7 +162,7 @@ def graded_rows() -> list[harness.Row]:
     data, subset, split = "wiki_intro_179k", "10k", "test_dbpedia"
     before = RecipeRun(GROUP, data, STUDENT.lower(), subset=subset)
     after = RecipeRun(
-        GROUP, data, RANKS.lower(), subset=subset, trained=before, flags=("Distilling.questions=1600",),
+        GROUP, data, RANKS.lower(), subset=subset, trained=before,
         teacher=dense_quality.ZERO_SHOT[f"{data} {subset}"],
     )  # fmt: skip
 

@@ -67,6 +67,7 @@ class DocidDistilling(ListLearning):
 
     batch_size: int = 16
     weight_decay: float = 0.0
+    questions: int | None = setting(4800, at_least=1)
     docids: int = setting(4, at_least=1)
     rows: int = setting(16, at_least=1)
 

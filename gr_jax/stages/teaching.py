@@ -54,8 +54,8 @@ class ListLearning(training.Optimization):
       pool: the negatives of a list are drawn from so many of the best; None draws from all candidates.
       labelled: a list begins with a document that answers the question, where it has a label. False: the teacher's
         order is all that is known.
-      questions: so many of the questions of train are asked; None asks all. An update takes `batch_size` of them, so
-        that more than `steps` times as many are never learned from.
+      questions: so many of the questions of train are asked, drawn at random; None asks all. Finding documents for one
+        takes longer than learning from it, and an update takes `batch_size` of them.
       unlabelled: so many questions that have no judgement in any split are asked too. Their lists are the teacher's
         order alone.
       made: so many of the queries that were made from documents are asked in the same way.
@@ -80,7 +80,7 @@ class ListLearning(training.Optimization):
     length: int = setting(8, at_least=2)
     pool: int | None = setting(15, at_least=1)
     labelled: bool = True
-    questions: int | None = setting(None, at_least=1)
+    questions: int | None = setting(2000, at_least=1)
     unlabelled: int = setting(0, at_least=0)
     made: int = setting(0, at_least=0)
     teacher_labels: bool = False
