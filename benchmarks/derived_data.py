@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import json
 import pathlib
@@ -15,6 +16,8 @@ from benchmarks import harness
 from gr_jax import storage
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
+
+_COPIED = ("corpus.", "queries.")
 
 
 def subset(folder: pathlib.Path, name: str) -> pathlib.Path:
@@ -76,12 +79,14 @@ def with_labels(folder: pathlib.Path, number: int) -> pathlib.Path:
     train = list(read_beir(folder).split("train").items())
     if not 0 <= number <= len(train):
         raise InputError(f"there are {len(train)} training questions", "Give as many or fewer.", value=number)
-    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{number}-labels"
+    files = [*(folder / "qrels").iterdir(), *(one for one in folder.iterdir() if one.name.startswith(_COPIED))]
+    digest = hashlib.sha256(b"".join(hashlib.sha256(one.read_bytes()).digest() for one in sorted(files))).hexdigest()
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{digest[:8]}-{number}-labels"
     if (made / "complete").is_file():  # written last
         return made
     (made / "qrels").mkdir(parents=True, exist_ok=True)
     for file in folder.iterdir():
-        if file.name.startswith(("corpus.", "queries.")):
+        if file.name.startswith(_COPIED):
             shutil.copyfile(file, made / file.name)
     if number:
         for file in (folder / "qrels").iterdir():

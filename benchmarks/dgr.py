@@ -249,6 +249,7 @@ def rows() -> list[harness.Row]:
             name=f"{dgr_arms.DATA}, answering: {RANKS} beside {STUDENT}",
             config={"questions": untouched.QUESTIONS},
             measure=functools.partial(untouched.inference_untouched, *both),
+            at_least={"programs": 1, "taken from the cache": 1, "files of parameters that differ": 1},
             at_most={"other files that differ": 0, "bytes more": 0, "compiled anew": 0},
             corpus=both[0].fingerprint,
             seeds=(0,),

@@ -88,7 +88,11 @@ class RecipeRun:
 
     def __post_init__(self):
         if bool(self.subset) + bool(self.questions) + (self.labels is not None) > 1:
-            raise InputError("parts of the data of several kinds", "Name one of them.", value=self.subset)
+            raise InputError(
+                "parts of the data of several kinds",
+                "Give one of subset, questions and labels.",
+                value=(self.subset, self.questions, self.labels),
+            )
 
     @property
     def folder(self) -> pathlib.Path:
@@ -244,7 +248,7 @@ class RecipeRun:
 
     def fingerprint(self) -> str:
         """The corpus' fingerprint."""
-        if self.questions:
+        if self.questions or self.labels is not None:
             return read_beir(self.source).corpus.fingerprint
         return fingerprint(self.data, self.subset)
 

@@ -14,7 +14,6 @@ from gr_jax.clustering.kmeans import check_embeddings, kmeans, seeding_numbers, 
 from gr_jax.errors import InputError
 
 _LARGE = 1 << 13  # points of a group that is clustered by itself
-_SMALLEST = 8  # points that a group is padded to
 _FLOATS = 1 << 24  # of a batch of groups: 64 MiB
 
 
@@ -63,6 +62,8 @@ def kmeans_of_groups(
     """
     if k is not None and k < 1:
         raise InputError("a group needs at least one cluster", "Give k ≥ 1, or None for every point.", value=k)
+    if seed < 0:
+        raise InputError("a seed cannot be negative", "Give seed ≥ 0.", value=seed)
     points = check_embeddings(embeddings, "euclidean")
     groups = np.asarray(groups)
     if groups.shape != (len(points),) or groups.dtype.kind not in "iu":

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Bool
 
 from gr_jax import storage
 from gr_jax.corpus import Dataset, Queries
@@ -61,6 +62,7 @@ def asked_questions(
     labelled: int | None,
     unlabelled: int,
     made: int,
+    setting: str,
 ) -> None:
     """Questions in `queries.jsonl`: of train first, then those without a judgement, then those made from documents.
 
@@ -69,21 +71,27 @@ def asked_questions(
       labelled: questions of train; None takes all.
       unlabelled: questions without a judgement in any split.
       made: queries made from documents.
+      setting: the class that says how many, for messages.
     """
     dataset = load_dataset(corpus)
     train = _some(list(dataset.qrels.get("train", ())), labelled)
     ids = train + _some(unjudged(dataset), unlabelled)
     texts = list(dataset.queries.select(ids).texts)
     if made:
-        if pseudo_queries is None:
-            raise InputError("no queries are made from these documents", "Ask for none of them.", value=made)
-        found = dict.fromkeys(load_pseudo_queries(pseudo_queries).texts)  # each once
-        named = {f"made:{number}": text for number, text in enumerate(found)}
-        chosen = _some([name for name in named if name not in dataset.queries], made)
+        found = () if pseudo_queries is None else load_pseudo_queries(pseudo_queries).texts
+        named = {f"made:{number}": text for number, text in enumerate(dict.fromkeys(found))}  # each once
+        free = [name for name in named if name not in dataset.queries]
+        if len(free) < made:
+            raise InputError(
+                f"{made} queries that were made from documents are to be asked, and there are {len(free)}",
+                f"Set {setting}.made to {len(free)} or fewer.",
+                value=made,
+            )
+        chosen = _some(free, made)
         ids, texts = ids + chosen, texts + [named[name] for name in chosen]
     lines = (json.dumps({"_id": name, "text": text}) for name, text in zip(ids, texts, strict=True))
     storage.write_text(place.folder / _FILE, "".join(f"{line}\n" for line in lines))
-    place.notes.update({"of train": len(train), "others": len(ids) - len(train)})
+    place.notes.update({"of train": len(train), "not judged": len(ids) - len(train) - made, "made": made})
 
 
 def load_asked(folder: pathlib.Path) -> Queries:
@@ -91,10 +99,15 @@ def load_asked(folder: pathlib.Path) -> Queries:
     return Queries.load(folder / _FILE)
 
 
-def answers_of(dataset: Dataset, asked: Queries) -> list[list[int]]:
-    """The documents that answer each question, by the judgements of train; none where it has none."""
+def answers_of(dataset: Dataset, asked: Queries) -> list[list[int] | None]:
+    """The documents that answer each question, by the judgements of train; None where it has none."""
     train: Mapping[str, Mapping[str, int]] = dataset.qrels.get("train", {})
     return [
-        [dataset.corpus.index_of(doc_id) for doc_id, grade in train.get(one, {}).items() if grade > 0]
+        [dataset.corpus.index_of(doc_id) for doc_id, grade in train[one].items() if grade > 0] if one in train else None
         for one in asked.ids
     ]
+
+
+def asked_by_people(dataset: Dataset, asked: Queries) -> Bool[np.ndarray, " questions"]:
+    """Which questions were not made from documents."""
+    return np.array([one in dataset.queries for one in asked.ids], bool)

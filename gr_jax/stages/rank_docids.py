@@ -26,7 +26,7 @@ from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.retrievers.query_reader import QueryReader
 from gr_jax.stages import networks, training
-from gr_jax.stages.asked import answers_of, load_asked
+from gr_jax.stages.asked import answers_of, asked_by_people, load_asked
 from gr_jax.stages.docids import load_docids
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
@@ -252,9 +252,13 @@ def model(
     module, params = network_folder.load_network(student)
     found = FoundDocuments.load(candidates)
     teacher = scores_to_learn(teacher_scores, found, settings)
-    base, _ = margins_of(settings, found)
+    own = asked_by_people(dataset, queries)  # what was made from documents may stand in them
+    of_people = FoundDocuments(found.documents[own], found.scores[own]) if own.any() else found
+    base, _ = margins_of(settings, of_people)
     lists = DrawnLists(answers_of(dataset, queries), found, teacher, settings.drawing, base)
-    place.notes.update({"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(found)})
+    place.notes.update(
+        {"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(of_people)}
+    )
     targets = DocidTargets(
         targets_of(ids),
         storage.load_array(candidates / FOUND / "docids.npy", mmap=True),
@@ -293,7 +297,7 @@ def model(
         model=DistilledDocidWriter(
             models.EncoderDecoderModel(module, normalize=decoding.normalize, **of_docids),
             writer,
-            make_loss(settings, found, teacher),
+            make_loss(settings, of_people, teacher),
             base,
             settings.generation,
         ),

@@ -90,6 +90,10 @@ class ListLearning(training.Optimization):
     def check(self) -> None:
         name = type(self).__name__
         training.check_keep_best(f"{name}.keep_best", self.keep_best, ("dev",))
+        if self.teacher_labels and not self.labelled:
+            raise InputError(
+                "labels of a teacher, and lists without labels", f"Set {name}.labelled, or not {name}.teacher_labels."
+            )
         if self.margins is not None and not self.margins[0] > 0:
             raise InputError("the base of margins is the unit of scores", "Give a base above 0.", value=self.margins[0])
         pool = self.candidates - 1 if self.pool is None else self.pool
@@ -100,13 +104,24 @@ class ListLearning(training.Optimization):
                 value=self.length,
             )
 
+    def check_alone(self) -> None:
+        """Raises InputError where no teacher orders what is found, and yet something is to be learned of it."""
+        name = type(self).__name__
+        for field, off in (("unlabelled", 0), ("made", 0), ("teacher_labels", False)):
+            if getattr(self, field) != off:
+                raise InputError(
+                    "there is no teacher, and labels alone say what is right",
+                    f"Use a system with a teacher, such as DGR, or set {name}.{field} = {off}.",
+                    value=getattr(self, field),
+                )
+
     def check_data(self, student: str, dataset: Dataset) -> None:
         """Raises InputError where a student of this name cannot learn from these documents and questions."""
         name = type(self).__name__
         if not len(dataset.qrels.get("train", ())) and not self.unlabelled and not self.made:
             raise InputError(
                 f"{student} ranks documents for training questions, and there are none",
-                f"Add queries.jsonl and qrels/train.tsv, set {name}.unlabelled, or use a system that needs none.",
+                f"Add queries.jsonl and qrels/train.tsv, or set {name}.unlabelled or {name}.made.",
             )
         check_asked(dataset, self.unlabelled, f"{name}.unlabelled")
         if len(dataset.corpus) < self.length:
@@ -125,7 +140,7 @@ class ListLearning(training.Optimization):
         """
         return asked_questions(
             corpus, made if self.made else None,
-            labelled=self.questions, unlabelled=self.unlabelled, made=self.made,
+            labelled=self.questions, unlabelled=self.unlabelled, made=self.made, setting=type(self).__name__,
         )  # fmt: skip
 
     @property

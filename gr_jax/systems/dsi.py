@@ -104,7 +104,7 @@ class DSIBase(System):
 
         Args:
           corpus, vectors, docids, words, examples: what it is made of and trained with.
-          made: the queries that are made from documents.
+          made: the queries that are made from documents, which a student may be asked.
         """
         del made  # they are among the examples
         return write_docids.model_of(

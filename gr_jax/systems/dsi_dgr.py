@@ -31,7 +31,8 @@ class DSIDGR(DSI):
     of the document's docid, as decoding normalises it. The teacher is any index on the same documents. Margins are as
     wide as the student's ranks 1 and 10 are apart, where the released code has 300 and 100 of BART's scores
     (`DocidDistilling.margins`). Writing docids is learned beside it with the weight 1 for a margin
-    (`DocidDistilling.generation`). What differs in `DSI` differs here too.
+    (`DocidDistilling.generation`). Documents are found for some of the training questions
+    (`DocidDistilling.questions`). What differs in `DSI` differs here too.
 
     Attributes:
       distilling: how it learns from the teacher; None leaves it as it is.
@@ -52,6 +53,12 @@ class DSIDGR(DSI):
         super().check()
         if self.distilling is None:
             return
+        if self.distilling.made and not any(self.pseudo_queries.kinds.values()):
+            raise InputError(
+                "queries that were made from documents are to be asked, and none are made",
+                "Set DocidDistilling.made to 0, or PseudoQueries.kinds.",
+                value=self.distilling.made,
+            )
         if self.decoding.normalize == "constraint":
             raise InputError(
                 "a score over what the constraint allows has no slope here",

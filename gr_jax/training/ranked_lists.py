@@ -60,7 +60,8 @@ class Drawing:
       pool: negatives are drawn from so many of the best; None: from all candidates.
       labelled: lists begin with documents that answer the question, where any does.
       seed: of the drawing.
-      teacher_labels: for a question without a label, the teacher's best document is one that answers it.
+      teacher_labels: for a question that nobody has judged, the teacher's best document of those that its lists are
+        drawn from is one that answers it.
     """
 
     length: int
@@ -77,11 +78,12 @@ class DrawnLists:
 
     Labelled, what a list begins with answers the question, and the rest does not. A question is left out where nothing
     that was found answers it, where there are fewer other documents than a list needs, and where the best that answers
-    is above all others by the margin already (DGR's released code). Without labels, the teacher's best document is the
-    first, and all of a list are in its order. So it is for a question that has no label, too.
+    is above all others by the margin already (DGR's released code). Without labels, the teacher's best document of
+    those that lists are drawn from is the first, and all of a list are in its order. So it is for a question that
+    nobody has judged, too.
 
     Args:
-      answers: the documents that answer each question; none where it has no label.
+      answers: the documents that answer each question; None where nobody has judged any.
       found: candidates of the questions, in their order.
       teacher: float32[questions, candidates], NaN behind all others; None: the student's order.
       drawing: see `Drawing`.
@@ -93,7 +95,7 @@ class DrawnLists:
 
     def __init__(
         self,
-        answers: Sequence[Sequence[int]],
+        answers: Sequence[Sequence[int] | None],
         found: Found,
         teacher: Float32[np.ndarray, "questions c"] | None,
         drawing: Drawing,
@@ -105,6 +107,10 @@ class DrawnLists:
             )
         if teacher is not None and np.isinf(teacher).any():
             raise InputError("a teacher's scores are not finite", "Correct the teacher.", value=float("inf"))
+        if len(answers) != len(found.documents):
+            raise InputError(
+                f"answers of {len(answers)} questions, and candidates of {len(found.documents)}", "Give both."
+            )
         there = np.asarray(found.documents) >= 0
         if not np.isfinite(np.asarray(found.scores)[there]).all():
             raise InputError("the student's scores are not finite", "Train it with a smaller learning rate.")
@@ -114,6 +120,7 @@ class DrawnLists:
             )
         self._found, self.drawing = found, drawing
         self._scores = np.asarray(found.scores if teacher is None else teacher)
+        self._judged = np.zeros(len(answers), bool)
         self._relevant, self._labelled = self._labels(answers)
         self.left_out: dict[str, int] = {}
         self.questions = np.array([i for i in range(len(found.documents)) if self._counts(i, margin)], np.int64)
@@ -144,7 +151,7 @@ class DrawnLists:
         labelled = bool(self._labelled[question])
         positive = places[self._relevant[question, :count]] if labelled else places[:0]
         others = places[~self._relevant[question, :count]] if labelled else places
-        pool = others if self.drawing.pool is None else others[: self.drawing.pool + (not labelled)]
+        pool = self._pool_of(others, int(not labelled))
         number = self.drawing.length - labelled
         lists = np.empty((LISTS, self.drawing.length), np.int64)
         for row in range(LISTS):
@@ -181,26 +188,31 @@ class DrawnLists:
         questions = np.concatenate([chosen, np.repeat(chosen[:1], batch_size - len(chosen))])
         return BatchOfLists(questions, places, teacher)
 
+    def _pool_of(self, places: Int[np.ndarray, " n"], more: int) -> Int[np.ndarray, " m"]:
+        """What lists are drawn from: the best of some places."""
+        return places if self.drawing.pool is None else places[: self.drawing.pool + more]
+
     def _by_teacher(self, question: int, places: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """The order of some candidates, best first; those without a score last, in the student's order."""
         scores = np.where(np.isnan(self._scores[question, places]), -np.inf, self._scores[question, places])
         return np.lexsort((places, -scores))
 
     def _labels(
-        self, answers: Sequence[Sequence[int]]
+        self, answers: Sequence[Sequence[int] | None]
     ) -> tuple[Bool[np.ndarray, "questions c"], Bool[np.ndarray, " questions"]]:
-        """Which candidates answer their question, and which questions have a label."""
+        """Which candidates answer their question, and which questions have lists that begin with one of these."""
         documents = np.asarray(self._found.documents)
         relevant, labelled = np.zeros(documents.shape, bool), np.zeros(len(documents), bool)
         if not self.drawing.labelled:
             return relevant, labelled
         for question, right in enumerate(answers):
-            labelled[question] = bool(right) or self.drawing.teacher_labels
-            if right:
+            self._judged[question] = right is not None
+            labelled[question] = right is not None or self.drawing.teacher_labels
+            if right is not None:
                 relevant[question] = np.isin(documents[question], right)
             elif self.drawing.teacher_labels:
-                there = np.flatnonzero(documents[question] >= 0)
-                relevant[question, self._by_teacher(question, there)[:1]] = True
+                pool = self._pool_of(np.flatnonzero(documents[question] >= 0), 1)
+                relevant[question, self._by_teacher(question, pool)[:1]] = True
         return relevant, labelled
 
     def _counts(self, question: int, margin: float) -> bool:
@@ -208,14 +220,16 @@ class DrawnLists:
         count = int((self._found.documents[question] >= 0).sum())
         relevant, scores = self._relevant[question, :count], self._found.scores[question, :count]
         why = ""
-        if not self._labelled[question]:
+        if not self._judged[question] and count and np.isnan(self._scores[question, :count]).all():
+            why = "nobody has judged them, and the teacher has no score"
+        elif not self._labelled[question]:
             if count < self.drawing.length:
                 why = "fewer candidates than a list has"
         elif not relevant.any():
             why = "nothing found answers them"
         elif (~relevant).sum() < self.drawing.length - 1:
             why = "fewer other candidates than a list has"
-        elif scores[relevant][0] >= scores[~relevant][0] + margin:
+        elif self._judged[question] and scores[relevant][0] >= scores[~relevant][0] + margin:
             why = "learned already"
         if why:
             self.left_out[why] = self.left_out.get(why, 0) + 1

@@ -30,7 +30,7 @@ def ask(tmp_path, beir, pseudo=None, **counts):
     runner.run(in_order(stage))
     place = Place(tmp_path / f"asked{len(list(tmp_path.iterdir()))}", tmp_path / "work", {})
     place.folder.mkdir()
-    wanted = {"labelled": None, "unlabelled": 0, "made": 0, **counts}
+    wanted = {"labelled": None, "unlabelled": 0, "made": 0, "setting": "Distilling", **counts}
     asked.asked_questions.function(place, runner.folder(stage), pseudo, **wanted)
     return asked.load_asked(place.folder), place.notes
 
@@ -40,16 +40,20 @@ def test_what_is_asked(beir, tmp_path):
     train = list(dataset.split("train"))
     assert len(train) == 5 and len(asked.unjudged(dataset)) == 19
     everything, notes = ask(tmp_path, beir, unlabelled=19)
-    assert list(everything.ids) == [*train, *asked.unjudged(dataset)] and notes == {"of train": 5, "others": 19}
+    assert list(everything.ids) == [*train, *asked.unjudged(dataset)] and notes == {
+        "of train": 5,
+        "not judged": 19,
+        "made": 0,
+    }
     assert list(everything.texts) == dataset.query_texts(everything.ids)
     few, _ = ask(tmp_path, beir, labelled=3, unlabelled=7)
     assert set(few.ids[:3]) < set(train) and set(few.ids[3:]) < set(asked.unjudged(dataset)) and len(few.ids) == 10
     assert ask(tmp_path, beir, labelled=3, unlabelled=7)[0] == few
     # Nobody has judged these; of the others the answers are known.
     right = asked.answers_of(dataset, few)
-    assert [len(one) for one in right] == [1] * 3 + [0] * 7
-    assert [dataset.corpus[one[0]].doc_id for one in right[:3]] == [
-        next(iter(dataset.split("train")[one])) for one in few.ids[:3]
+    assert right[3:] == [None] * 7
+    assert [[dataset.corpus[document].doc_id for document in one or ()] for one in right[:3]] == [
+        list(dataset.split("train")[one]) for one in few.ids[:3]
     ]
 
 
@@ -61,9 +65,19 @@ def test_what_is_made_from_documents_is_asked_once(beir, tmp_path):
     small_data.write_jsonl(beir / "queries.jsonl", [*rows, {"_id": "made:1", "text": "of somebody"}])
     found, _ = ask(tmp_path, beir, tmp_path / "made", labelled=1, made=2)
     assert list(found.ids[1:]) == ["made:0", "made:2"] and list(found.texts[1:]) == ["a red cat", "some bee"]
-    assert asked.answers_of(corpus_lib.read_beir(beir), found)[1:] == [[], []]
-    with pytest.raises(InputError, match="no queries are made"):
-        ask(tmp_path, beir, made=2)
+    dataset = corpus_lib.read_beir(beir)
+    assert asked.answers_of(dataset, found)[1:] == [None, None]
+    assert asked.asked_by_people(dataset, found).tolist() == [True, False, False]
+    for pseudo, there in ((tmp_path / "made", 2), (None, 0)):
+        with pytest.raises(InputError, match=rf"there are {there}.*Set Distilling\.made to {there}"):
+            ask(tmp_path, beir, pseudo, made=3)
+
+
+def test_a_question_that_nothing_answers_is_judged(beir):
+    file = beir / "qrels" / "train.tsv"
+    file.write_text(file.read_text().replace("\t1\n", "\t0\n", 1))
+    dataset = corpus_lib.read_beir(beir)
+    assert asked.answers_of(dataset, dataset.queries)[0] == []
 
 
 def test_more_than_there_are(beir):

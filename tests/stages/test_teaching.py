@@ -108,6 +108,12 @@ def test_what_nobody_can_learn_from_is_named(tmp_path):
         ListLearning(length=12, pool=None).check_data("DGR", unasked)
     with pytest.raises(InputError, match=r"3 questions without a judgement are to be asked.*has 0.*unlabelled to 0"):
         ListLearning(length=12, pool=None, unlabelled=3).check_data("DGR", dataset)
+    ListLearning().check_alone()
+    for changed in ({"unlabelled": 3}, {"made": 2}, {"teacher_labels": True}):
+        with pytest.raises(InputError, match=r"there is no teacher.*ListLearning\."):
+            ListLearning(**changed).check_alone()
+    with pytest.raises(InputError, match=r"Set ListLearning\.labelled"):
+        ListLearning(labelled=False, teacher_labels=True)
 
 
 def test_margins_are_the_students():
@@ -124,8 +130,8 @@ def test_margins_are_the_students():
 @pytest.mark.parametrize("loss", ["margin_mse", "listwise_kl"])
 def test_a_teachers_unit_does_not_matter(loss):
     rng = np.random.default_rng(0)
-    scores = -np.sort(-rng.normal(size=(5, 12)).astype(np.float32), axis=1)
-    found = FoundDocuments(np.tile(np.arange(12, dtype=np.int32), (5, 1)), scores)
+    student = -np.sort(-rng.normal(size=(5, 12)).astype(np.float32), axis=1)
+    found = FoundDocuments(np.tile(np.arange(12, dtype=np.int32), (5, 1)), student)
     scores = rng.normal(size=(5, 12)).astype(np.float32)
     scores[0, 3:] = np.nan
     scores[1] = np.nan
@@ -136,7 +142,7 @@ def test_a_teachers_unit_does_not_matter(loss):
     for unit in (1.0, 0.01, 50.0):
         made = teaching.make_loss(ListLearning(loss=loss), found, scores * np.float32(unit))
         lists = RankedLists(np.ones((3, 12), bool), scores[2:] * np.float32(unit))
-        values.append(np.asarray(made(scores[2:], lists)))
+        values.append(np.asarray(made(student[2:], lists)))
     np.testing.assert_allclose(values[1], values[0], rtol=1e-4)
     np.testing.assert_allclose(values[2], values[0], rtol=1e-4)
     assert teaching.teacher_distance(found, np.full_like(scores, np.nan)) == 1.0

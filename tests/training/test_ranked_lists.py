@@ -36,7 +36,7 @@ def answers(candidates: Candidates, *places: int) -> list[list[int]]:
     return right
 
 
-NONE: list[list[int]] = [[] for _ in range(QUESTIONS)]  # no question has a label
+NONE: list[list[int] | None] = [None] * QUESTIONS  # nobody has judged any question
 
 
 def teacher(seed=1):
@@ -88,7 +88,7 @@ def test_lists_without_labels_are_the_teachers():
 def test_questions_without_a_label_beside_others():
     """Those have lists as without labels, or, as a control, what the teacher holds to be the best for one."""
     candidates, judged = found(), teacher()
-    some = [right if row < 10 else [] for row, right in enumerate(answers(candidates, 2, 5))]
+    some: list[list[int] | None] = [right if row < 10 else None for row, right in enumerate(answers(candidates, 2, 5))]
     every, alone = (
         DrawnLists(some, candidates, judged, Drawing(6, 12, labelled, 0), 1e9) for labelled in (True, False)
     )
@@ -102,9 +102,22 @@ def test_questions_without_a_label_beside_others():
     assert control.draw(0, rng(0))[0][0, 0] == 2
     assert control.fingerprint != every.fingerprint != alone.fingerprint
     for question in (10, 29):
-        best = int(np.nanargmax(judged[question]))
+        best = int(np.nanargmax(judged[question, :13]))  # of those that lists are drawn from
         places, _ = control.draw(question, rng(0))
+        assert best == every.draw(question, rng(0))[0][0, 0]
         assert (places[:, 0] == best).all() and best not in places[:, 1:]
+
+
+def test_what_is_left_out_of_questions_without_a_label():
+    candidates, judged = found(scores=np.tile(np.linspace(100, 5, DEPTH), (QUESTIONS, 1))), teacher()
+    judged[7] = np.nan
+    some: list[list[int] | None] = [[] if row == 5 else None for row in range(QUESTIONS)]
+    for control in (False, True):
+        lists = DrawnLists(some, candidates, judged, Drawing(6, 12, True, 0, teacher_labels=control), 0.1)
+        # Of 5 somebody has said that nothing answers it; of 7 the teacher says nothing; 3 has three candidates.
+        assert set(lists.questions) == set(range(QUESTIONS)) - {3, 5, 7}
+    with pytest.raises(InputError, match="answers of 29 questions, and candidates of 30"):
+        DrawnLists(some[1:], candidates, judged, Drawing(6, 12, True, 0), 0.1)
 
 
 def test_without_a_teacher_the_students_order_stands_behind_what_is_right():

@@ -9,6 +9,7 @@ import gin
 
 from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
+from gr_jax.stages import pretrained
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.examples import examples
 from gr_jax.stages.graph import Stage
@@ -40,7 +41,9 @@ class CGR(System):
     training.
 
     It deviates from the paper in the networks: MiniLM reads titles and questions, where the paper has T5-large for
-    both, and the decoder starts from the question's vector.
+    both, and the decoder starts from the question's vector. Vectors of ids have unit length, and a logit is a cosine
+    divided by `Network.temperature`; the paper has centroids as they are. Titles are cut at
+    `Contextual.title_tokens`, and documents whose titles are equal then are one page.
 
     Attributes:
       contextual: the decoder's vocabulary.
@@ -62,6 +65,18 @@ class CGR(System):
     lexical: Lexical = setting(Lexical())
 
     def check(self) -> None:
+        if self.network.outputs != "random":
+            raise InputError(
+                "the decoder's vectors are those of its vocabulary",
+                'Leave Network.outputs at "random".',
+                value=self.network.outputs,
+            )
+        if self.network.vocabulary != "pretrained" and self.contextual.encoder in pretrained.NAMES:
+            raise InputError(
+                "titles are cut into tokens that their encoder does not know",
+                'Set Network.vocabulary to "pretrained", and Network.encoder to Contextual.encoder.',
+                value=self.network.vocabulary,
+            )
         if self.training is not None and self.training.normalize != "vocabulary":
             raise InputError(
                 "titles have no levels of tokens to normalise over",
@@ -97,8 +112,10 @@ class CGR(System):
                 sentences=0,
                 max_input_length=self.training.max_input_length, document_words=self.training.document_words,
             )  # fmt: skip
+            # What is for answering alone trains nothing again.
+            dev = TitleDecoding(normalize=self.decoding.normalize, max_query_length=self.training.max_input_length)
             model = writer.model(
-                corpus, tokens, words, rows, network=self.network, settings=self.training, decoding=self.decoding
+                corpus, tokens, words, rows, network=self.network, settings=self.training, decoding=dev
             )
         index = writer.index(corpus, tokens, words, model, decoding=self.decoding)
         both = hybrid(corpus, terms, index, name=self.name)

@@ -115,6 +115,7 @@ def contextual_vocabulary(
             "seconds": time.monotonic() - started,
         }
     )
+    shutil.rmtree(place.work, ignore_errors=True)
 
 
 def titles_of(dataset: Dataset, words: Vocabulary, title_tokens: int) -> Docids:
@@ -163,9 +164,7 @@ def _states(
                 np.save(content, found)
                 storage.write_bytes(files[-1], content.getvalue())
             bar.advance(len(pages))
-    states = np.concatenate([storage.load_array(file, dtype=np.float32, ndim=2) for file in files])
-    shutil.rmtree(place.work, ignore_errors=True)
-    return states
+    return np.concatenate([storage.load_array(file, dtype=np.float32, ndim=2) for file in files])
 
 
 def _content(dataset: Dataset, titles: Docids, row: int) -> str:
@@ -179,18 +178,20 @@ def vanilla_tokens(titles: Docids, embeddings: Float[np.ndarray, "vocab d"]) -> 
     Raises:
       InputError: titles have tokens that have no embedding.
     """
-    if titles.vocab_size > len(embeddings):
+    shift = titles.meta["shift"]
+    if titles.vocab_size - shift > len(embeddings):
         raise InputError(
             f"titles of {titles.vocab_size} tokens, and {len(embeddings)} embeddings",
             "Read titles in the encoder's own vocabulary.",
         )
-    text_of = np.arange(len(embeddings), dtype=np.int32)
+    text_of = np.arange(titles.vocab_size, dtype=np.int32)
     text_of[0] = UNUSED
     targets = np.zeros((len(titles), titles.max_steps), np.int32)
     targets[:, : titles.tokens.shape[1]] = titles.tokens
     if titles.eos_id is not None:
         targets[np.arange(len(titles)), titles.lengths] = titles.eos_id
-    return ContextualTokens(text_of, np.asarray(embeddings, np.float32), targets, 0.0)
+    table = np.asarray(embeddings, np.float32)[np.maximum(text_of - shift, 0)]
+    return ContextualTokens(text_of, table, targets, 0.0)
 
 
 def _table(

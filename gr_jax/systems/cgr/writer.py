@@ -93,7 +93,17 @@ def _start(
         )
     plain = dataclasses.replace(network, outputs="random")
     params = networks.initial_parameters(module, plain, pretrained, load_docids(contextual), None, seed)
-    return module, initialise_docid_tables(params, load_table(contextual), network.temperature), pretrained
+    return module, _with_table(params, load_table(contextual), network.temperature), pretrained
+
+
+def _with_table(params: dict, table: np.ndarray, temperature: float) -> dict:
+    """The decoder reads and writes the vectors of its ids; what has none, id 0 and what fills up, is zero."""
+    params = initialise_docid_tables(params, table, temperature)
+    given = np.any(table != 0, axis=1)
+    inputs = np.where(given[:, None], params["decoder_token_embedder"]["embedding"], 0)
+    outputs = np.where(given, params["decoder"]["logits_dense"]["kernel"], 0)
+    decoder = {**params["decoder"], "logits_dense": {"kernel": outputs}}
+    return {**params, "decoder_token_embedder": {"embedding": inputs}, "decoder": decoder}
 
 
 # The matrix stays as it was built (section 4.1).
@@ -146,6 +156,8 @@ def model(
         },
         evaluate=evaluate,
     )
+    if settings.multipliers is not None:
+        settings = dataclasses.replace(settings, multipliers={**settings.multipliers, **FIXED})
     network_folder.save_network(place.folder, module, training.fit(place, task, settings).params)
 
 

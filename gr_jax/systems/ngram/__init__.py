@@ -49,7 +49,7 @@ class NgramSystem(System):
 
         Args:
           corpus, words, text: documents, vocabulary, the text and its index.
-          made: the queries that documents are named by; they are in the text.
+          made: the queries that documents are named by; they are in the text, and a student may be asked them.
         """
         if self.trained:
             # Dev is asked as training reads questions, not as the index is told later.

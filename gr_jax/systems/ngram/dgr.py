@@ -16,6 +16,7 @@ from gr_jax.stages.settings import setting
 from gr_jax.stages.teaching import Teacher
 from gr_jax.systems.ngram import MINDER, distilling, writer
 from gr_jax.systems.ngram import index as indexing
+from gr_jax.systems.ngram.asking import ASKED
 from gr_jax.systems.ngram.distilling import Distilling
 
 
@@ -37,10 +38,26 @@ class RankedWriter(MINDER):
         """The index that orders what is found; None: the labels alone say what is right."""
         return None
 
+    def check(self) -> None:
+        super().check()
+        if self.distilling is not None and self.distilling.made and ASKED not in self.asking.text_views:
+            raise InputError(
+                "queries that were made from documents are to be asked, and none are made",
+                'Set Distilling.made to 0, or write "pseudo_query" (Asking.writes).',
+                value=self.distilling.made,
+            )
+
     def check_data(self, dataset: Dataset) -> None:
         super().check_data(dataset)
+        if not len(dataset.qrels.get("train", ())):  # MINDER itself learns from them
+            raise InputError(
+                f"{self.name} learns to write from training questions, and there are none",
+                "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
+            )
         if self.distilling is not None:
             self.distilling.check_data(self.name, dataset)
+            if self.teachers is None:
+                self.distilling.check_alone()
 
     def model_of(self, corpus: Stage, words: Stage, text: Stage, made: Stage | None) -> Stage:
         student = super().model_of(corpus, words, text, made)
@@ -75,7 +92,8 @@ class LTRGR(RankedWriter):
     It deviates from the paper as `MINDER` does. Margins are as wide as the student's ranks 1 and 10 are apart, where
     the released code has 300 and 400 of BART's scores (`Distilling.margins`), and the expectation over negatives stands
     for one at random. Writing is learned beside it by the mean over tokens of all views together, with the weight 1
-    for a margin (`Distilling.generation`); the paper has the mean over views, and 10/3.
+    for a margin (`Distilling.generation`); the paper has the mean over views, and 10/3. Documents are found for some of
+    the training questions (`Distilling.questions`).
     """
 
     paper: ClassVar[str] = "Li et al. 2023, arXiv 2306.15222"
@@ -94,7 +112,7 @@ class DGR(RankedWriter):
     as `MINDER` does. Margins are as wide as the student's ranks 1 and 10 are apart, where the released code has 300 and
     100 of BART's scores (`Distilling.margins`). Writing is learned beside it by the mean over tokens of all views
     together, with the weight 1 for a margin (`Distilling.generation`); the released code has the mean over views, and
-    5/3.
+    5/3. Documents are found for some of the training questions (`Distilling.questions`).
 
     Attributes:
       teacher: any index on the same documents: a MODEL_DIR such as `runs/dpr`, or its combination with BM25,

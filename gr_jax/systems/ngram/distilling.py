@@ -22,11 +22,19 @@ from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.ngrams import NgramView
 from gr_jax.stages import copy_networks, training
-from gr_jax.stages.asked import answers_of, load_asked
+from gr_jax.stages.asked import answers_of, asked_by_people, load_asked
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.settings import setting
-from gr_jax.stages.teaching import FOUND, ListLearning, make_loss, margins_of, rank_distance, scores_to_learn
+from gr_jax.stages.teaching import (
+    FOUND,
+    FoundDocuments,
+    ListLearning,
+    make_loss,
+    margins_of,
+    rank_distance,
+    scores_to_learn,
+)
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.ngram import candidates as finding
 from gr_jax.systems.ngram import passage_scores
@@ -161,9 +169,13 @@ def model(
     decoder, found = CopyDecoder.load(student), Candidates.load(candidates / FOUND)
     teacher = scores_to_learn(teacher_scores, found, settings)
     retriever: Any = retriever_of(decoder, index, text, words, asking, dataset)
-    base, _ = margins_of(settings, found)
+    own = asked_by_people(dataset, queries)  # what was made from documents may stand in them
+    of_people = FoundDocuments(found.documents[own], found.scores[own]) if own.any() else found
+    base, _ = margins_of(settings, of_people)
     lists = DrawnLists(answers_of(dataset, queries), found, teacher, settings.drawing, base)
-    place.notes.update({"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(found)})
+    place.notes.update(
+        {"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(of_people)}
+    )
     network = CopyNetworkModel(decoder.module, tuple(np.asarray(decoder.words).tolist()))
     params = jax.tree.map(np.asarray, dict(decoder.params))
     sources = question_tokens(queries.texts, dataset.transform, words, asking.views, writing.query_tokens)
@@ -179,7 +191,7 @@ def model(
     if settings.generation:
         documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
         data = source_targets(dataset, "train", documents, words, asking.views, writing.sampling, writing.query_tokens)
-        if states is not None and np.array_equal(data.sources, sources):  # every question has an answer
+        if states is not None and np.array_equal(data.sources, sources):  # all of train are asked, and have an answer
             data = dataclasses.replace(data, encoded=states)
         elif frozen:
             own = copy_networks.encode_sources(
@@ -197,7 +209,7 @@ def model(
             network,
             retriever.documents_of.views,
             asking.alpha,
-            make_loss(settings, found, teacher),
+            make_loss(settings, of_people, teacher),
             base,
             settings.generation,
         ),

@@ -67,7 +67,7 @@ def student(tmp_path_factory) -> Student:
 
 def batches(student: Student, seed: int = 0) -> tuple[ListBatches, DrawnLists]:
     drawing = Drawing(LENGTH, None, False, seed)
-    unlabelled: list[list[int]] = [[] for _ in student.found.documents]
+    unlabelled: list[None] = [None] * len(student.found.documents)
     lists = DrawnLists(unlabelled, student.found, student.teacher, drawing, margin=1e9)
     written = TargetBatches(student.written, batch_size=SIZE, targets=8, eos_id=None, seed=seed)
     return ListBatches(lists, student.rows, written, SIZE), lists
