@@ -115,12 +115,26 @@ class NgramLookUp:
         return sequences.reshape(rows, steps * n, steps), *flat
 
     def _own(self, searched: Searched, view: Int[Array, " rows"]) -> tuple[Array, ...]:
-        """Runs of the query's words that the index has: their log-probabilities, by teacher forcing."""
+        """Runs of the query's words that the index has: their log-probabilities, by teacher forcing. Rows of views in
+        which none join are left out of the work, and have none."""
+        rows, views = len(searched.tokens), len(self.views)
+        joining = [number for number, one in enumerate(self.views) if one.own_words]
+        if len(joining) == views:
+            return self._own_of(searched, view, self.views)
+        chosen = (np.arange(0, rows, views)[:, None] + np.array(joining)).ravel()
+        # What all queries share leads with 1.
+        cache = jax.tree.map(lambda leaf: leaf[chosen] if leaf.shape[:1] == (rows,) else leaf, searched.cache)
+        some = searched._replace(tokens=searched.tokens[chosen], lengths=searched.lengths[chosen], cache=cache)
+        found = self._own_of(some, view[chosen], tuple(self.views[number] for number in joining))
+        return tuple(jnp.zeros((rows, *part.shape[1:]), part.dtype).at[chosen].set(part) for part in found)
+
+    def _own_of(self, searched: Searched, view: Int[Array, " rows"], views: tuple[NgramView, ...]) -> tuple[Array, ...]:
+        """The same of some rows, and of their views."""
         index, source = searched.unfiltered, searched.tokens
         assert isinstance(index, NgramIndex)
         rows, length = source.shape
         width = searched.beams.sequences.shape[2]
-        inside, first, words = self._own_tokens(source, searched.lengths)
+        inside, first, words = self._own_tokens(source, searched.lengths, views)
         place = jnp.arange(length)[:, None] + jnp.arange(width)  # --> [length, width]
         padded = jnp.pad(source, ((0, 0), (0, width)))
         runs = padded[:, place]  # --> [rows, length, width]
@@ -147,12 +161,12 @@ class NgramLookUp:
         return tokens.reshape(rows, every, width), *flat
 
     def _own_tokens(
-        self, source: Int[Array, "rows length"], lengths: Int[Array, " rows"]
+        self, source: Int[Array, "rows length"], lengths: Int[Array, " rows"], views: tuple[NgramView, ...]
     ) -> tuple[Array, Array, Array]:
         """Which tokens are the query's own, which of them begin words, and how many words a row may join."""
         rows, length = source.shape
         own_from, own_to, words = (
-            jnp.tile(jnp.asarray([getattr(view, name) for view in self.views]), rows // len(self.views))
+            jnp.tile(jnp.asarray([getattr(view, name) for view in views]), rows // len(views))
             for name in ("own_from", "own_to", "own_words")
         )
         end = lengths - own_to
