@@ -65,7 +65,9 @@ class DocidDistilling(ListLearning):
       rows: packed rows of examples of what is to be written, of an update.
     """
 
+    steps: int = 300
     batch_size: int = 16
+    warmup_steps: int = 30
     weight_decay: float = 0.0
     questions: int | None = setting(4800, at_least=1)
     docids: int = setting(4, at_least=1)

@@ -65,10 +65,10 @@ class ListLearning(training.Optimization):
         the order says nothing.
     """
 
-    steps: int = 300
+    steps: int = 150
     batch_size: int = 8
     learning_rate: float = 1e-4
-    warmup_steps: int = 30
+    warmup_steps: int = 15
     weight_decay: float = 0.01
     evaluate_every: int | None = 75
     dev_queries: int | None = 300
