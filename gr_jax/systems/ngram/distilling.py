@@ -13,7 +13,7 @@ import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int32
 
 from gr_jax.constraints import FMIndex
 from gr_jax.docids.spans import TokenText
@@ -88,6 +88,13 @@ def share_held(lists: DrawnLists, rows: ListRows, most: int = 256) -> float:
         places, _ = lists.draw(question, np.random.default_rng(question))
         shares.append(rows.held(question, places.ravel().tolist()))
     return float(np.mean(np.concatenate(shares)))
+
+
+def places_among(rows: Int32[np.ndarray, "n source"], known: Int32[np.ndarray, "m source"]) -> np.ndarray | None:
+    """Where each row stands among known ones: int64[n]; None where one of them does not."""
+    place = {row.tobytes(): number for number, row in enumerate(np.ascontiguousarray(known))}
+    found = [place.get(row.tobytes(), -1) for row in np.ascontiguousarray(rows)]
+    return None if -1 in found else np.array(found, np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,27 +187,26 @@ def model(
     params = jax.tree.map(np.asarray, dict(decoder.params))
     sources = question_tokens(queries.texts, dataset.transform, words, asking.views, writing.query_tokens)
     frozen = writing.encoder != "t5"
-    states = None
-    if frozen:  # what never changes is computed once
+    states = written = None
+    if settings.generation:
+        documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
+        data = source_targets(dataset, "train", documents, words, asking.views, writing.sampling, writing.query_tokens)
+        if frozen:  # what never changes is computed once
+            own = copy_networks.encode_sources(
+                decoder.module, params, data.sources, place.work / "own_states", what="questions", progress=True
+            )
+            data = dataclasses.replace(data, encoded=own)
+            among = places_among(sources, data.sources)
+            states = None if among is None else np.asarray(own[among])
+        written = TargetBatches(
+            data, batch_size=settings.rows, targets=writing.row_targets, eos_id=None, seed=settings.seed
+        )
+    if frozen and states is None:
         states = copy_networks.encode_sources(
             decoder.module, params, sources, place.work / "states", what="questions", progress=True
         )
     rows = ListRows(found, sources, len(asking.views), settings.row_tokens, settings.row_ngrams, states)
     place.notes["share of scores that rows hold"] = share_held(lists, rows)
-    written = None
-    if settings.generation:
-        documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
-        data = source_targets(dataset, "train", documents, words, asking.views, writing.sampling, writing.query_tokens)
-        if states is not None and np.array_equal(data.sources, sources):  # all of train are asked, and have an answer
-            data = dataclasses.replace(data, encoded=states)
-        elif frozen:
-            own = copy_networks.encode_sources(
-                decoder.module, params, data.sources, place.work / "own_states", what="questions", progress=True
-            )
-            data = dataclasses.replace(data, encoded=own)
-        written = TargetBatches(
-            data, batch_size=settings.rows, targets=writing.row_targets, eos_id=None, seed=settings.seed
-        )
     evaluate = None
     if settings.dev_queries and len(dataset.qrels.get("dev", ())):
         evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)

@@ -15,7 +15,7 @@ from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.systems import SEAL
 from gr_jax.systems.ngram import Asking, NgramWriting, candidates, passage_scores
 from gr_jax.systems.ngram.candidates import Candidates
-from gr_jax.systems.ngram.distilling import DistilledWriter
+from gr_jax.systems.ngram.distilling import DistilledWriter, places_among
 from gr_jax.systems.ngram.list_batches import ListBatches, ListRows
 from gr_jax.training.ranked_lists import Drawing, DrawnLists
 from gr_jax.training.source_batches import SourceTargets, TargetBatches
@@ -150,3 +150,11 @@ def test_a_batch_costs_what_its_documents_cost_one_by_one(student, loss, generat
     counted = np.asarray(own["decoder_loss_weights"]) * np.asarray(possible)
     writing = -float(np.sum(np.asarray(log_probs)[counted > 0])) / counted.sum()
     assert float(total) == pytest.approx(ranking + generation * real * writing, rel=1e-3)
+
+
+def test_rows_are_found_among_known_ones():
+    known = np.random.default_rng(0).integers(0, 9, (20, 6)).astype(np.int32)
+    places = places_among(known[[7, 3, 19]], known)
+    assert places is not None
+    np.testing.assert_array_equal(known[places], known[[7, 3, 19]])
+    assert places_among(np.append(known[:2], [[9] * 6], axis=0).astype(np.int32), known) is None
