@@ -26,7 +26,7 @@ from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.retrievers.query_reader import QueryReader
 from gr_jax.stages import networks, training
-from gr_jax.stages.asked import answers_of, asked_by_people, load_asked
+from gr_jax.stages.asked import load_asked
 from gr_jax.stages.docids import load_docids
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
@@ -36,16 +36,15 @@ from gr_jax.stages.teaching import (
     FOUND,
     FoundDocuments,
     ListLearning,
+    lists_to_learn,
     make_loss,
-    margins_of,
-    rank_distance,
     scores_to_learn,
 )
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.stages.write_docids import Decoding, Training
 from gr_jax.training.batches import make_batches
 from gr_jax.training.docid_lists import DocidListBatches, DocidTargets, targets_of
-from gr_jax.training.ranked_lists import DrawnLists, ranking_cost
+from gr_jax.training.ranked_lists import ranking_cost
 from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
 
@@ -254,13 +253,7 @@ def model(
     module, params = network_folder.load_network(student)
     found = FoundDocuments.load(candidates)
     teacher = scores_to_learn(teacher_scores, found, settings)
-    own = asked_by_people(dataset, queries)  # what was made from documents may stand in them
-    of_people = FoundDocuments(found.documents[own], found.scores[own]) if own.any() else found
-    base, _ = margins_of(settings, of_people)
-    lists = DrawnLists(answers_of(dataset, queries), found, teacher, settings.drawing, base)
-    place.notes.update(
-        {"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(of_people)}
-    )
+    lists, of_people, base = lists_to_learn(place, dataset, queries, found, teacher, settings)
     targets = DocidTargets(
         targets_of(ids),
         storage.load_array(candidates / FOUND / "docids.npy", mmap=True),

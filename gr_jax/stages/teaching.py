@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int32
 
 from gr_jax import progress as progress_lib
 from gr_jax import storage
-from gr_jax.corpus import Dataset
+from gr_jax.corpus import Dataset, Queries
 from gr_jax.errors import InputError
 from gr_jax.losses.ranking import (
     RANKING_LOSSES,
@@ -26,11 +26,11 @@ from gr_jax.losses.ranking import (
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.scoring import candidate_scores
 from gr_jax.stages import training
-from gr_jax.stages.asked import asked_questions, check_asked, load_asked
+from gr_jax.stages.asked import answers_of, asked_by_people, asked_questions, check_asked, load_asked
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.settings import setting
-from gr_jax.training.ranked_lists import Drawing, Found, shuffled
+from gr_jax.training.ranked_lists import Drawing, DrawnLists, Found, shuffled
 
 FAR = 10  # the rank whose distance from the first is the measure of margins
 _NATS = 3.0  # of that distance, for losses that read scores as logits
@@ -310,3 +310,30 @@ def scores_to_learn(
             found, np.asarray(found.scores) if scores is None else scores, settings.shuffled, settings.seed
         )
     return scores
+
+
+def lists_to_learn(
+    place: Place,
+    dataset: Dataset,
+    asked: Queries,
+    found: Found,
+    scores: Float32[np.ndarray, "questions c"] | None,
+    settings: ListLearning,
+) -> tuple[DrawnLists, Found, float]:
+    """The lists of a training, and what its margins are measured on: what was found for questions of people, since
+    queries that were made from documents may stand in them; then the margin's base. The notes say how many there are.
+
+    Args:
+      place: of the training's stage.
+      dataset, asked, found: documents, questions, and what was found for each.
+      scores: of `scores_to_learn`.
+      settings: of the training.
+    """
+    own = asked_by_people(dataset, asked)
+    of_people = FoundDocuments(found.documents[own], found.scores[own]) if own.any() else found
+    base, _ = margins_of(settings, of_people)
+    lists = DrawnLists(answers_of(dataset, asked), found, scores, settings.drawing, base)
+    place.notes.update(
+        {"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(of_people)}
+    )
+    return lists, of_people, base

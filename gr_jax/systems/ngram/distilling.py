@@ -22,17 +22,15 @@ from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.ngrams import NgramView
 from gr_jax.stages import copy_networks, training
-from gr_jax.stages.asked import answers_of, asked_by_people, load_asked
+from gr_jax.stages.asked import load_asked
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.settings import setting
 from gr_jax.stages.teaching import (
     FOUND,
-    FoundDocuments,
     ListLearning,
+    lists_to_learn,
     make_loss,
-    margins_of,
-    rank_distance,
     scores_to_learn,
 )
 from gr_jax.stages.vocabulary import load_vocabulary
@@ -176,13 +174,7 @@ def model(
     decoder, found = CopyDecoder.load(student), Candidates.load(candidates / FOUND)
     teacher = scores_to_learn(teacher_scores, found, settings)
     retriever: Any = retriever_of(decoder, index, text, words, asking, dataset)
-    own = asked_by_people(dataset, queries)  # what was made from documents may stand in them
-    of_people = FoundDocuments(found.documents[own], found.scores[own]) if own.any() else found
-    base, _ = margins_of(settings, of_people)
-    lists = DrawnLists(answers_of(dataset, queries), found, teacher, settings.drawing, base)
-    place.notes.update(
-        {"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(of_people)}
-    )
+    lists, of_people, base = lists_to_learn(place, dataset, queries, found, teacher, settings)
     network = CopyNetworkModel(decoder.module, tuple(np.asarray(decoder.words).tolist()))
     params = jax.tree.map(np.asarray, dict(decoder.params))
     sources = question_tokens(queries.texts, dataset.transform, words, asking.views, writing.query_tokens)
