@@ -54,13 +54,13 @@ class Distilling(ListLearning):
     Attributes:
       ngrams: of a document at most, those that give it the most.
       rows: questions' views, with what to write to them, of an update.
-      row_tokens, row_ngrams: of a view's n-grams in an update, for all documents of a question's lists.
+      row_tokens, row_ngrams: of a view's n-grams in an update at most, for all documents of a question's lists.
     """
 
     ngrams: int = setting(40, at_least=1)
     rows: int = setting(16, at_least=1)
     row_tokens: int = setting(384, at_least=8)
-    row_ngrams: int = setting(160, at_least=1)
+    row_ngrams: int = setting(192, at_least=1)
 
 
 @stage(shared=True)

@@ -13,6 +13,9 @@ from gr_jax.training.ranked_lists import DrawnLists
 from gr_jax.training.source_batches import NumberedIterator, TargetBatches
 
 Lists = Int[np.ndarray, "questions documents"]
+# Place in a question's lists → the n-grams of the document there, and for which share of its weight each counts.
+Parts = Mapping[int, tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]]
+SHORTER = (8, 4, 2)  # each length of a row is a program of its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +26,7 @@ class ListRows:
       candidates: of all questions.
       sources: what the network reads, a row for each view of each question.
       views: of a question.
-      targets: tokens of a row.
+      targets: tokens of a row at most.
       ngrams: of a row at most.
       encoded: states of the sources' tokens; None leaves them to the network.
     """
@@ -37,7 +40,8 @@ class ListRows:
 
     def batch(self, questions: Sequence[int] | Int[np.ndarray, " questions"], lists: Lists) -> dict[str, np.ndarray]:
         """The n-grams of some lists. Where a row has no room for all, those that documents' scores are made of the
-        most stay.
+        most stay. Rows are as long as the batch needs: of `targets` tokens and `ngrams` n-grams, or of one of
+        `SHORTER` parts of that.
 
         Args:
           questions: their numbers.
@@ -47,19 +51,23 @@ class ListRows:
           What `passage_scores.scores_of_batch` reads.
         """
         views, (count, length) = self.views, lists.shape
-        shape, rows = (count * views, self.targets), (np.asarray(questions)[:, None] * views + np.arange(views)).ravel()
+        rows = (np.asarray(questions)[:, None] * views + np.arange(views)).ravel()
+        parts = [self._parts(int(one), documents.tolist()) for one, documents in zip(questions, lists, strict=True)]
+        chosen = [self._chosen(of) for of in parts]
+        targets, ngrams = self._size(chosen)
+        shape = (count * views, targets)
         batch = {
             "encoder_input_tokens": self.sources[rows],
             **{f"decoder_{name}": np.zeros(shape, np.int32) for name in ("input_tokens", "target_tokens")},
             "decoder_segment_ids": np.zeros(shape, np.int32),
-            "log_chance": np.zeros((count * views, self.ngrams), np.float32),
-            "single": np.zeros((count * views, self.ngrams), bool),
-            "coefficients": np.zeros((count, length, views * self.ngrams), np.float32),
+            "log_chance": np.zeros((count * views, ngrams), np.float32),
+            "single": np.zeros((count * views, ngrams), bool),
+            "coefficients": np.zeros((count, length, views * ngrams), np.float32),
         }
         if self.encoded is not None:
             batch["encoded"] = self.encoded[rows]
-        for place, question in enumerate(questions):
-            self._fill(batch, place, int(question), lists[place].tolist())
+        for place, (of, kept) in enumerate(zip(parts, chosen, strict=True)):
+            self._fill(batch, place, of, kept)
         return batch
 
     def held(self, question: int, documents: Sequence[int]) -> Float[np.ndarray, " documents"]:
@@ -78,11 +86,11 @@ class ListRows:
             shares[at] = score / max(float(self.candidates.scores[question, documents[at]]), 1e-30)
         return shares
 
-    def _parts(self, question: int, documents: Sequence[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    def _parts(self, question: int, documents: Sequence[int]) -> Parts:
         """Place in the lists → the n-grams of the document there, and for which share of its weight each counts."""
         return {at: self.candidates.parts_of(question, one) for at, one in enumerate(documents) if one >= 0}
 
-    def _chosen(self, of: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> list[int]:
+    def _chosen(self, of: Parts) -> list[int]:
         """The n-grams that rows have room for, those that count for the most of all scores first."""
         total: dict[int, float] = {}
         for ngrams, coefficients in of.values():
@@ -97,11 +105,24 @@ class ListRows:
                 at[view], filled[view] = at[view] + size, filled[view] + 1
         return chosen
 
-    def _fill(self, batch: dict[str, np.ndarray], place: int, question: int, documents: Sequence[int]) -> None:
-        of = self._parts(question, documents)
+    def _size(self, chosen: Sequence[Sequence[int]]) -> tuple[int, int]:
+        """Tokens and n-grams of a row: the smallest part of what there is room for that holds every row."""
+        longest = fullest = 0
+        for kept in chosen:
+            views = self.candidates.views[kept]
+            longest = max(longest, *np.bincount(views, self.candidates.lengths[kept], self.views).astype(int).tolist())
+            fullest = max(fullest, *np.bincount(views, minlength=self.views).tolist())
+        for part in SHORTER:
+            targets, ngrams = self.targets // part, self.ngrams // part
+            if longest <= targets and fullest <= ngrams:
+                return targets, ngrams
+        return self.targets, self.ngrams
+
+    def _fill(self, batch: dict[str, np.ndarray], place: int, of: Parts, kept: Sequence[int]) -> None:
+        ngrams = batch["log_chance"].shape[1]
         at, filled = [0] * self.views, [0] * self.views
         column: dict[int, int] = {}
-        for ngram in self._chosen(of):
+        for ngram in kept:
             view, size = int(self.candidates.views[ngram]), int(self.candidates.lengths[ngram])
             row, part = place * self.views + view, slice(at[view], at[view] + size)
             tokens = self.candidates.tokens[ngram, :size]
@@ -110,10 +131,10 @@ class ListRows:
             batch["decoder_segment_ids"][row, part] = filled[view] + 1
             batch["log_chance"][row, filled[view]] = self.candidates.log_chance[ngram]
             batch["single"][row, filled[view]] = self.candidates.single[ngram]
-            column[ngram] = view * self.ngrams + filled[view]
+            column[ngram] = view * ngrams + filled[view]
             at[view], filled[view] = at[view] + size, filled[view] + 1
-        for document, (ngrams, coefficients) in of.items():
-            for ngram, coefficient in zip(ngrams.tolist(), coefficients.tolist(), strict=True):
+        for document, (its_own, coefficients) in of.items():
+            for ngram, coefficient in zip(its_own.tolist(), coefficients.tolist(), strict=True):
                 if ngram in column:
                     batch["coefficients"][place, document, column[ngram]] = coefficient
 
