@@ -61,6 +61,12 @@ def _copying(folder: str | os.PathLike) -> Any:
     return CopyDecoder.load(folder)
 
 
+def _copying_ids(folder: str | os.PathLike) -> Any:
+    from gr_jax.models.copying_ids import CopyingDecoder
+
+    return CopyingDecoder.load(folder)
+
+
 def _best_docid(folder: str | os.PathLike, settings: dict[str, Any]) -> Any:
     from gr_jax.retrievers.documents_of import BestDocid
 
@@ -82,6 +88,7 @@ index.register("rerank", _rerank, reads_corpus=True)
 NETWORKS.register("encoder_decoder", _encoder_decoder)
 NETWORKS.register("decoder_only", _decoder_only)
 NETWORKS.register("copying", _copying)
+NETWORKS.register("copying_ids", _copying_ids)
 
 DOCUMENTS_OF.register("best_docid", _best_docid)
 DOCUMENTS_OF.register("ngrams", _ngrams)

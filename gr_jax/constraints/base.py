@@ -19,7 +19,8 @@ class Scores(Protocol):
 
     Attributes:
       normalize: "vocabulary": over all tokens; "level": over the block of tokens of this position; "constraint":
-        `at` and `top` give raw logits and the constraint normalises over what it allows.
+        `at` and `top` give raw logits and the constraint normalises over what it allows. "none": they give raw logits,
+        and nobody normalises them.
     """
 
     normalize: str
@@ -38,7 +39,7 @@ class Scores(Protocol):
         ...
 
     def log_normalizer(self) -> Float[Array, ...]:
-        """What `at` subtracts from logits; under "constraint" that of the whole vocabulary."""
+        """What `at` subtracts from logits; where it subtracts nothing, that of the whole vocabulary."""
         ...
 
 

@@ -96,6 +96,8 @@ def beam_search(
       max_len: most tokens, EOS included (`Trie.max_steps`). What is not complete by then is not returned, unless the
         constraint is open-ended.
       normalize: "vocabulary", "level" or "constraint": what the probabilities of the next tokens sum to one over.
+        "none": they are no probabilities, and an identifier's score is the sum of its tokens' logits, divided by the
+        length penalty: of cosines, say, a sum of matches, where a probability would pay for every token.
       length_penalty: α of Wu et al. 2016, eq. 14: complete sequences of n tokens, EOS included, are ranked by
         log-probability / ((5 + n) / 6)^α. 0: by log-probability.
       batch: queries; default: the leading size of the cache's first array.
@@ -310,7 +312,8 @@ class _Search(NamedTuple):
         complete = jax.tree.map(lambda leaf: leaf[:, : self.beams], complete)
         found = found._replace(complete=_pad(complete, self.beams))
         steps = range(start, self.max_len)
-        only_fall = self.merge != "sum" and not self.processors  # the scores of what goes on
+        # Whether the scores of what goes on only fall: then nothing need be awaited that is behind already.
+        only_fall = self.merge != "sum" and not self.processors and self.normalize != "none"
 
         def body(carry):
             step, live, found = carry

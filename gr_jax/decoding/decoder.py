@@ -8,7 +8,8 @@ from jaxtyping import Array, Int
 
 from gr_jax.constraints.base import Scores
 
-NORMALIZERS = ("vocabulary", "level", "constraint")
+NORMALIZERS = ("vocabulary", "level", "constraint", "none")
+LOGITS = ("constraint", "none")  # with these, scores that are asked for are logits
 
 Features: TypeAlias = Any
 Cache: TypeAlias = Any
@@ -56,6 +57,6 @@ class Decoder(Protocol):
         Args:
           features: of the same step.
           level: equals `step`.
-          normalize: "vocabulary", "level" or "constraint"; see `Scores`.
+          normalize: "vocabulary", "level", "constraint" or "none"; see `Scores`.
         """
         ...

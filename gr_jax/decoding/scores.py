@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from gr_jax.constraints.base import Constraint, Scores
 from gr_jax.constraints.top_k import top_k
-from gr_jax.decoding.decoder import NORMALIZERS
+from gr_jax.decoding.decoder import LOGITS, NORMALIZERS
 from gr_jax.errors import InputError
 
 Block = tuple[int | Array, int]  # where a position's tokens start in the vocabulary, and how many there are
@@ -66,7 +66,7 @@ class LogitScores:
 
     Args:
       logits: [..., vocab].
-      normalize: "vocabulary", "level" or "constraint".
+      normalize: "vocabulary", "level", "constraint" or "none".
       levels: each position's (start, size), needed for "level".
       level: position of the token.
       eos_id: normalised together with a level's block, where docids end in it.
@@ -109,28 +109,28 @@ class LogitScores:
 
     def at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
         logits = jnp.take_along_axis(self._logits, tokens, axis=-1)
-        return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+        return logits if self.normalize in LOGITS else logits - self.log_normalizer()[..., None]
 
     def at_parents(self, parent: Int[Array, "batch n"], tokens: Int[Array, "batch n"]) -> Float[Array, "batch n"]:
         logits = _of_parents(self._logits, parent, tokens)
-        return logits if self.normalize == "constraint" else logits - _of_parents(self.log_normalizer(), parent)
+        return logits if self.normalize in LOGITS else logits - _of_parents(self.log_normalizer(), parent)
 
     def between(self, start: int, size: int) -> Float[Array, "... size"]:
         """Log-probabilities of the tokens start … start + size − 1 of the vocabulary: what `at` gives, sliced."""
         logits = self._logits[..., start : start + size]
-        return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+        return logits if self.normalize in LOGITS else logits - self.log_normalizer()[..., None]
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
         logits, tokens = top_k(self._logits[..., :below], n)
-        return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+        return tokens, logits if self.normalize in LOGITS else logits - self.log_normalizer()[..., None]
 
 
 class TableScores:
     """Scores from features and an output table: logits = features · tableᵀ, of as few rows as are asked for.
 
     Under "vocabulary" all logits are computed once. Under "level" only those of the position's block are. Under
-    "constraint" those of the block where the position has one; else all, or only those of the candidates, whichever
-    moves less.
+    "constraint" and "none" those of the block where the position has one; else all, or only those of the candidates,
+    whichever moves less.
 
     Args:
       features: [..., d].
@@ -196,11 +196,11 @@ class TableScores:
 
     def at(self, tokens: Int[Array, "... width"]) -> Float[Array, "... width"]:
         logits = self._logits_at(tokens)
-        return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+        return logits if self.normalize in LOGITS else logits - self.log_normalizer()[..., None]
 
     def at_parents(self, parent: Int[Array, "batch n"], tokens: Int[Array, "batch n"]) -> Float[Array, "batch n"]:
         logits = self._logits_at(tokens, parent)
-        return logits if self.normalize == "constraint" else logits - _of_parents(self.log_normalizer(), parent)
+        return logits if self.normalize in LOGITS else logits - _of_parents(self.log_normalizer(), parent)
 
     def _logits_at(self, tokens: Array, parent: Array | None = None) -> Array:
         """Logits of tokens [..., width] of each state, or of flat lists [batch, n] of states named by `parent`."""
@@ -249,8 +249,8 @@ class TableScores:
         if logits is None:
             return self.at(jnp.broadcast_to(start + jnp.arange(size), (*self._features.shape[:-1], size)))
         logits = logits[..., first : first + size]
-        return logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+        return logits if self.normalize in LOGITS else logits - self.log_normalizer()[..., None]
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "... n"], Float[Array, "... n"]]:
         logits, tokens = top_k(self._logits[..., :below], n)
-        return tokens, logits if self.normalize == "constraint" else logits - self.log_normalizer()[..., None]
+        return tokens, logits if self.normalize in LOGITS else logits - self.log_normalizer()[..., None]

@@ -40,7 +40,7 @@ def score_docids(
         raise InputError("unknown normaliser", f"Use one of {', '.join(NORMALIZERS)}.", value=normalize)
     if normalize == "constraint" and constraint is None:
         raise InputError("there is no constraint to normalise over", "Give the constraint.")
-    if isinstance(constraint, Everything):
+    if normalize == "constraint" and isinstance(constraint, Everything):
         normalize = "vocabulary"  # the same, and it has too many candidates to look a token up among them
     batch, n, max_len = sequences.shape
     slots = jnp.broadcast_to(jnp.arange(n, dtype=jnp.int32)[None, :, None], sequences.shape)

@@ -355,6 +355,11 @@ class EncoderDecoderModel:
         result: Any = self.module.apply({"params": params}, method="output_table")
         return result
 
+    def _logits(self, params: Any, features: Array, batch: Batch) -> Float[Array, "batch length vocab"]:
+        """Of one pass. A subclass may add to them from the batch."""
+        del batch
+        return logits_of(features, self._table(params))
+
     def _token_losses(
         self, params: Any, passes: Sequence[Float[Array, "batch length d"]], batch: Batch
     ) -> tuple[list[TokenLosses], Float[Array, "batch length"]]:
@@ -369,7 +374,7 @@ class EncoderDecoderModel:
         allowed = None
         if self.normalize == "level":
             allowed = level_mask(self.levels or (), _positions(batch), self.module.vocab_size, self.eos_id)
-        logits = [logits_of(features, table) for features in passes]
+        logits = [self._logits(params, features, batch) for features in passes]
         losses = [cross_entropy(one, targets, allowed=allowed, **smoothing) for one in logits]
         apart = symmetric_kl(*logits, allowed=allowed) if len(logits) == 2 else jnp.zeros(targets.shape, jnp.float32)
         return losses, apart

@@ -61,19 +61,7 @@ def save_network(
       module, params: the network.
       levels, eos_id: of the identifiers that it writes, where they are known; see `load_identifiers`.
     """
-    config = {
-        "kind": ENCODER_DECODER,
-        **identifiers_to_json(levels, eos_id),
-        "start_token": module.start_token,
-        "encoder": encoder_to_json(module.encoder_config),
-        "decoder": encoder_to_json(module.decoder_sizes),
-        "share_embeddings": module.shares_embeddings,
-        "query_residual": module.query_residual,
-        "pawa_layers": module.pawa_layers,
-        "pawa_width": module.pawa_width,
-        "query_pooling": module.query_pooling,
-    }
-    write(folder, config, params)
+    write(folder, encoder_decoder_to_json(module, levels=levels, eos_id=eos_id), params)
 
 
 def load_network(folder: str | os.PathLike) -> tuple[EncoderDecoder, dict]:
@@ -85,18 +73,41 @@ def load_network(folder: str | os.PathLike) -> tuple[EncoderDecoder, dict]:
 
     def make(config: Mapping[str, Any]) -> EncoderDecoder:
         check_kind(config, ENCODER_DECODER)
-        return EncoderDecoder(
-            encoder_config=encoder_from_json(config["encoder"]),
-            decoder_config=encoder_from_json(config["decoder"]),
-            share_embeddings=config["share_embeddings"],
-            query_residual=config["query_residual"],
-            pawa_layers=config.get("pawa_layers", 0),
-            pawa_width=config.get("pawa_width", 0),
-            query_pooling=config.get("query_pooling", "mean"),  # as it was before there was a choice
-            start_token=config["start_token"],
-        )
+        return EncoderDecoder(**encoder_decoder_from_json(config))
 
     return read(folder, make)
+
+
+def encoder_decoder_to_json(
+    module: EncoderDecoder, *, levels: Sequence[tuple[int, int]] | None = None, eos_id: int | None = None
+) -> dict[str, Any]:
+    """The configuration of an encoder-decoder; see `save_network`."""
+    return {
+        "kind": ENCODER_DECODER,
+        **identifiers_to_json(levels, eos_id),
+        "start_token": module.start_token,
+        "encoder": encoder_to_json(module.encoder_config),
+        "decoder": encoder_to_json(module.decoder_sizes),
+        "share_embeddings": module.shares_embeddings,
+        "query_residual": module.query_residual,
+        "pawa_layers": module.pawa_layers,
+        "pawa_width": module.pawa_width,
+        "query_pooling": module.query_pooling,
+    }
+
+
+def encoder_decoder_from_json(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an `EncoderDecoder`, from what `encoder_decoder_to_json` gave."""
+    return {
+        "encoder_config": encoder_from_json(config["encoder"]),
+        "decoder_config": encoder_from_json(config["decoder"]),
+        "share_embeddings": config["share_embeddings"],
+        "query_residual": config["query_residual"],
+        "pawa_layers": config.get("pawa_layers", 0),
+        "pawa_width": config.get("pawa_width", 0),
+        "query_pooling": config.get("query_pooling", "mean"),  # as it was before there was a choice
+        "start_token": config["start_token"],
+    }
 
 
 def load_identifiers(folder: str | os.PathLike) -> dict[str, Any]:

@@ -67,11 +67,13 @@ class Reference:
                 self.following.setdefault(tuple(sequence[:i]), set()).add(token)
 
     def next(self, prefix: tuple) -> dict[int, float]:
-        """Log-probability of each allowed token."""
+        """Log-probability of each allowed token, or under "none" its logit."""
         fed = (self.decoder.start_token, *prefix)
         total = self.query + sum(self.embeddings[token] * self.places[i] for i, token in enumerate(fed))
         logits = self.table @ np.tanh(total)
         allowed = sorted(self.following.get(tuple(prefix), ()))
+        if self.normalize == "none":
+            return {token: float(logits[token]) for token in allowed}
         if self.normalize == "vocabulary":
             over = list(range(len(logits)))
         elif self.normalize == "constraint":

@@ -53,7 +53,7 @@ def assert_same(actual, expected):
     seed=st.integers(0, 2**20),
     count=st.sampled_from([1, 2, 12]),
     eos=st.booleans(),
-    normalize=st.sampled_from(["vocabulary", "constraint"]),
+    normalize=st.sampled_from(["vocabulary", "constraint", "none"]),
     beams=st.sampled_from([1, 3, 30]),
     unroll=st.sampled_from([None, 1]),
     alpha=st.sampled_from([0.0, 0.8]),

@@ -50,6 +50,8 @@ class CGR(System):
       network: reads questions and writes titles.
       pseudo_queries: that it is trained on beside the queries.
       training: None leaves it as it starts.
+      copying: tokens that stand in the question are likelier, and where the last one stands before them all the more.
+        The paper has none of that: a pretrained T5 copies.
       decoding: how the index answers.
       lexical: BM25, beside which it is measured.
     """
@@ -61,6 +63,7 @@ class CGR(System):
     network: Network = setting(Network(outputs="random"))
     pseudo_queries: PseudoQueries = setting(PseudoQueries(kinds={}))
     training: Training | None = setting(TRAINING)
+    copying: bool = False
     decoding: TitleDecoding = setting(TitleDecoding())
     lexical: Lexical = setting(Lexical())
 
@@ -104,7 +107,8 @@ class CGR(System):
         words, terms = vocabulary_of(corpus, self.network), bm25(corpus, settings=self.lexical)
         tokens = contextual_vocabulary(corpus, words, settings=self.contextual)
         if self.training is None:
-            model = writer.untrained(tokens, words, network=self.network, seed=0).named(writer.model.name)
+            start = writer.untrained(corpus, tokens, words, network=self.network, seed=0, copying=self.copying)
+            model = start.named(writer.model.name)
         else:
             made = pseudo_queries(corpus, settings=self.pseudo_queries)
             rows = examples(
@@ -113,10 +117,11 @@ class CGR(System):
                 max_input_length=self.training.max_input_length, document_words=self.training.document_words,
             )  # fmt: skip
             # What is for answering alone trains nothing again.
-            dev = TitleDecoding(normalize=self.decoding.normalize, max_query_length=self.training.max_input_length)
+            dev = dataclasses.replace(self.decoding, merge="max", max_query_length=self.training.max_input_length)
             model = writer.model(
-                corpus, tokens, words, rows, network=self.network, settings=self.training, decoding=dev
-            )
+                corpus, tokens, words, rows, network=self.network, settings=self.training, decoding=dev,
+                copying=self.copying,
+            )  # fmt: skip
         index = writer.index(corpus, tokens, words, model, decoding=self.decoding)
         both = hybrid(corpus, terms, index, name=self.name)
         about = {

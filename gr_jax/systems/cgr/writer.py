@@ -17,6 +17,7 @@ from gr_jax.decoding.merging import WAYS
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
+from gr_jax.models.copying_ids import CopyingDecoder, CopyingEncoderDecoder, CopyingModel
 from gr_jax.models.docid_tables import initialise_docid_tables
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.documents_of import BestDocid
@@ -29,6 +30,7 @@ from gr_jax.stages.networks import Network
 from gr_jax.stages.settings import Settings, setting
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.stages.write_docids import Training
+from gr_jax.systems.cgr import copying as copies
 from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
 from gr_jax.text import Vocabulary
 from gr_jax.training.batches import make_batches
@@ -43,16 +45,23 @@ class TitleDecoding(Settings):
 
     Attributes:
       beams: hypotheses kept (the paper's 10).
-      normalize: scores are log-probabilities over the "vocabulary", or over what the trie allows ("constraint").
+      normalize: scores are log-probabilities over the "vocabulary", or over what the trie allows ("constraint"), or
+        sums of logits ("none"); see `decoding.beam_search`.
+      length_penalty: of the same.
       merge: what becomes of several ways to write one title: "max" keeps the best, "sum" adds them up; None keeps all
         and takes the best of each document at the end.
       max_query_length: tokens read of a question.
     """
 
     beams: int = setting(10, at_least=1)
-    normalize: str = setting("vocabulary", choices=("vocabulary", "constraint"))
+    normalize: str = setting("vocabulary", choices=("vocabulary", "constraint", "none"))
+    length_penalty: float = setting(0.0, at_least=0)
     merge: str | None = setting("max", choices=(None, *WAYS))
     max_query_length: int = setting(64, at_least=3)
+
+
+def _decoder(module: models.EncoderDecoder) -> type[models.GenerativeDecoder]:
+    return CopyingDecoder if isinstance(module, CopyingEncoderDecoder) else models.GenerativeDecoder
 
 
 def retriever_of(
@@ -67,7 +76,7 @@ def retriever_of(
     """The retriever around a network that writes titles in the decoder's vocabulary."""
     trie = TokenTextTrie.from_docids(titles, text_of)
     return GenerativeRetriever(
-        models.GenerativeDecoder(module, params, eos_id=trie.eos_id),
+        _decoder(module)(module, params, eos_id=trie.eos_id),
         trie,
         words,
         documents_of=BestDocid(titles, text_of=text_of),
@@ -75,12 +84,13 @@ def retriever_of(
         transform=dataset.transform,
         beams=decoding.beams,
         normalize=decoding.normalize,
+        length_penalty=decoding.length_penalty,
         max_query_length=decoding.max_query_length,
     )
 
 
 def _start(
-    contextual: pathlib.Path, words: Vocabulary, network: Network, seed: int
+    dataset: Dataset, contextual: pathlib.Path, words: Vocabulary, network: Network, seed: int, copying: bool
 ) -> tuple[models.EncoderDecoder, dict, Any]:
     """The network, its first parameters, and the pretrained ones of its encoder."""
     module, pretrained = networks.make_network(network, words.size, load_docids(contextual))
@@ -93,7 +103,12 @@ def _start(
         )
     plain = dataclasses.replace(network, outputs="random")
     params = networks.initial_parameters(module, plain, pretrained, load_docids(contextual), None, seed)
-    return module, _with_table(params, load_table(contextual), network.temperature), pretrained
+    params = _with_table(params, load_table(contextual), network.temperature)
+    if copying:
+        titles = load_titles(contextual)
+        start = copies.counted(dataset, words, titles, load_docids(contextual), module.vocab_size)
+        module, params = copies.copying_network(module, params, titles, load_text_of(contextual), start)
+    return module, params, pretrained
 
 
 def _with_table(params: dict, table: np.ndarray, temperature: float) -> dict:
@@ -121,6 +136,7 @@ def model(
     network: Network,
     settings: Training,
     decoding: TitleDecoding,
+    copying: bool,
 ) -> None:
     """Trains the network to write each question's title, in the ids of its own page. Interrupted, it goes on from its
     latest checkpoint with the same result.
@@ -129,9 +145,10 @@ def model(
       contextual: the decoder's vocabulary, whose vectors stay as they are.
       examples: questions, and titles in decoder ids.
       decoding: of the looks at dev.
+      copying: see `CGR`.
     """
     dataset, words, ids = load_dataset(corpus), load_vocabulary(vocabulary), load_docids(contextual)
-    module, params, pretrained = _start(contextual, words, network, settings.seed)
+    module, params, pretrained = _start(dataset, contextual, words, network, settings.seed, copying)
     evaluate = None
     if settings.dev_queries and len(dataset.qrels.get("dev", ())):
         retriever = retriever_of(
@@ -139,7 +156,7 @@ def model(
         )
         evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
     task = Task(
-        model=models.EncoderDecoderModel(
+        model=(CopyingModel if copying else models.EncoderDecoderModel)(
             module=module, label_smoothing=settings.label_smoothing, rdrop=settings.rdrop or 0.0, eos_id=ids.eos_id
         ),
         batches=make_batches(
@@ -158,14 +175,25 @@ def model(
     )
     if settings.multipliers is not None:
         settings = dataclasses.replace(settings, multipliers={**settings.multipliers, **FIXED})
-    network_folder.save_network(place.folder, module, training.fit(place, task, settings).params)
+    trained = training.fit(place, task, settings).params
+    _decoder(module)(module, trained, eos_id=ids.eos_id).save(place.folder)
 
 
 @stage()
-def untrained(place: Place, contextual: pathlib.Path, vocabulary: pathlib.Path, *, network: Network, seed: int) -> None:
+def untrained(
+    place: Place,
+    corpus: pathlib.Path,
+    contextual: pathlib.Path,
+    vocabulary: pathlib.Path,
+    *,
+    network: Network,
+    seed: int,
+    copying: bool,
+) -> None:
     """The network as it is before any training; see `model`."""
-    module, params, _ = _start(contextual, load_vocabulary(vocabulary), network, seed)
-    network_folder.save_network(place.folder, module, params)
+    words = load_vocabulary(vocabulary)
+    module, params, _ = _start(load_dataset(corpus), contextual, words, network, seed, copying)
+    _decoder(module)(module, params, eos_id=load_docids(contextual).eos_id).save(place.folder)
     training.keep_curves(place)
 
 
@@ -181,10 +209,8 @@ def index(
 ) -> None:
     """All that answering needs, in one folder."""
     dataset = load_dataset(corpus)
-    module, params = network_folder.load_network(model)
-    retriever = retriever_of(
-        module, params, load_vocabulary(vocabulary), load_titles(contextual), load_text_of(contextual), decoding,
-        dataset,
-    )  # fmt: skip
+    network: Any = network_folder.load_model(model)
+    words, titles, text_of = load_vocabulary(vocabulary), load_titles(contextual), load_text_of(contextual)
+    retriever = retriever_of(network.module, network.params, words, titles, text_of, decoding, dataset)
     indexes.fill(place.folder, retriever, dataset.corpus)
     place.notes.update({"documents": len(dataset.corpus), "bytes": training.folder_bytes(place.folder)})

@@ -1,0 +1,178 @@
+"""An encoder-decoder whose ids write tokens of text, and which copies: ids of the query's tokens are likelier.
+
+A decoder that starts from nothing does not learn in a few thousand steps that a name in a question is often the title
+of its answer; and what it has not seen in training it would never write. Here two parts are added to the logit of an
+id: how likely it is anywhere, and how much likelier its token is where it stands in the query, more so where the token
+written last stands before it there. They are added, and not mixed as in CopyNet (Gu et al. 2016, arXiv 1603.06393,
+section 3.2): all ids of a copied token become likelier alike, and the network says which of them is meant.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax import struct
+from flax.linen import partitioning
+from jaxtyping import Array, Bool, Float, Int
+
+from gr_jax.constraints.base import Scores
+from gr_jax.models import network_folder
+from gr_jax.models.attention import segment_mask
+from gr_jax.models.encoder_decoder import DecoderCache, EncoderDecoder
+from gr_jax.models.generative import Batch, EncoderDecoderModel, GenerativeDecoder
+from gr_jax.models.pawa import logits_of
+
+KIND = "copying_ids"
+UNCOPIED = -1  # of ids whose token is never copied, such as the one that ends what is written
+
+
+class CopyingEncoderDecoder(EncoderDecoder):
+    """The network. Its further parameters: `id_bias` [vocabulary], `copy_token` [input vocabulary], `copy_next` []; all
+    start at zero.
+
+    Attributes:
+      text_of: for each id that is written, the token of queries that it writes; −1 where that is not copied.
+    """
+
+    text_of: tuple[int, ...] = ()
+
+    def setup(self):
+        super().setup()
+        zeros, add = nn.initializers.zeros, partitioning.param_with_axes
+        self.id_bias = add("id_bias", zeros, (self.vocab_size,), jnp.float32, axes=("vocab",))
+        self.copy_token = add("copy_token", zeros, (self.input_vocab_size,), jnp.float32, axes=("vocab",))
+        self.copy_next = add("copy_next", zeros, (), jnp.float32, axes=())
+
+    def copied(
+        self,
+        source: Int[Array, "B S"],
+        last: Int[Array, "B T"],
+        seen: Bool[Array, "B_or_1 T_or_1 S_or_1"],
+    ) -> Float[Array, "B T vocab"]:
+        """What is added to logits.
+
+        Args:
+          source: the query's tokens; 0 is padding.
+          last: the id that was written last, 0 at the start.
+          seen: which place of the source each place of the target copies from.
+        """
+        texts, row_of_id, row_of_token = _rows(self.text_of, self.input_vocab_size)
+        before = jnp.pad(source[:, :-1], ((0, 0), (1, 0)))
+        wrote = jnp.asarray(self.text_of, jnp.int32)[last]
+        goes_on = (wrote[:, :, None] == before[:, None, :]) & (before != 0)[:, None, :] & (last != 0)[:, :, None]
+        weights = self.copy_token[source][:, None, :] + self.copy_next * goes_on  # --> [B, T, S]
+        rows = row_of_token[source]
+        real = seen & (source != 0)[:, None, :] & (rows >= 0)[:, None, :]
+        at = jnp.arange(len(source))[:, None, None], jnp.arange(last.shape[1])[:, None], rows[:, None, :]
+        # One row more, of all that is not copied; a token that stands in several places counts as its likeliest.
+        table = jnp.full((*last.shape, texts + 1), -jnp.inf).at[at].max(jnp.where(real, weights, -jnp.inf))
+        table = jnp.where(jnp.isfinite(table), table, 0.0).at[..., -1].set(0.0)
+        return table[..., row_of_id] + self.id_bias
+
+
+@functools.lru_cache(maxsize=8)
+def _numbered(text_of: tuple[int, ...], vocabulary: int) -> tuple[int, np.ndarray, np.ndarray]:
+    ids = np.asarray(text_of, np.int32)
+    texts = np.unique(ids[ids != UNCOPIED])
+    row_of_token = np.full(vocabulary, -1, np.int32)
+    row_of_token[texts] = np.arange(len(texts))
+    return len(texts), np.where(ids == UNCOPIED, len(texts), row_of_token[ids]), row_of_token
+
+
+def _rows(text_of: tuple[int, ...], vocabulary: int) -> tuple[int, Array, Array]:
+    """Tokens that can be copied are numbered: their number, that of each id (of none the one behind the last), and that
+    of each token of queries (of none −1)."""
+    texts, row_of_id, row_of_token = _numbered(text_of, vocabulary)
+    return texts, jnp.asarray(row_of_id), jnp.asarray(row_of_token)
+
+
+@struct.dataclass
+class CopyingCache:
+    """All that decoding needs besides parameters: that of the network, and the queries' tokens."""
+
+    network: DecoderCache
+    source: Int[Array, "batch source"]
+
+
+class CopyingFeatures(NamedTuple):
+    """What next-token scores are made of: the network's features, and what copying adds to logits."""
+
+    own: Float[Array, "batch beam d"]
+    copied: Float[Array, "batch beam vocab"]
+
+
+@jax.tree_util.register_pytree_node_class
+class CopyingDecoder(GenerativeDecoder):
+    """A `CopyingEncoderDecoder` with its parameters, as `GenerativeDecoder` is an `EncoderDecoder` with its own."""
+
+    def with_parameters(self, params: Any) -> CopyingDecoder:
+        return CopyingDecoder(self.module, params, self.levels, self.eos_id)
+
+    def decoder(self) -> CopyingDecoder:
+        return self
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes it as the network kind "copying_ids"; see `network_folder`."""
+        save_copying(folder, self.module, self.params, eos_id=self.eos_id)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> CopyingDecoder:
+        module, params = load_copying(folder)
+        return cls(module, jax.tree.map(jnp.asarray, params), **network_folder.load_identifiers(folder))
+
+    def start(self, encoder_tokens, lengths=None, *, beams: int, max_len: int):
+        return CopyingCache(super().start(encoder_tokens, lengths, beams=beams, max_len=max_len), encoder_tokens)
+
+    def step(self, tokens, step, ancestors, cache):
+        features, network = super().step(tokens, step, ancestors, cache.network)
+        copied = self._apply(cache.source, tokens, jnp.ones((1, 1, 1), bool), method="copied")
+        return CopyingFeatures(features, copied), CopyingCache(network, cache.source)
+
+    def scores(self, features, level: int | Array, normalize: str) -> Scores:
+        from gr_jax.decoding import LogitScores
+
+        own: Any = logits_of(features.own.astype(jnp.float32), self.table)
+        return LogitScores(own + features.copied, normalize, levels=self.levels, level=level, eos_id=self.eos_id)
+
+
+class CopyingModel(EncoderDecoderModel):
+    """A `CopyingEncoderDecoder` with T5X's model methods."""
+
+    def decoder(self, params: Any) -> CopyingDecoder:
+        return CopyingDecoder(self.module, params, self.levels, self.eos_id)
+
+    def _logits(self, params: Any, features: Array, batch: Batch) -> Float[Array, "batch length vocab"]:
+        seen = jnp.ones((1, 1, 1), bool)
+        if "encoder_segment_ids" in batch:
+            seen = segment_mask(batch["decoder_segment_ids"], batch["encoder_segment_ids"])
+        own = super()._logits(params, features, batch)
+        source, last = batch["encoder_input_tokens"], batch["decoder_input_tokens"]
+        copied: Any = self.module.apply({"params": params}, source, last, seen, method="copied")
+        return own + copied
+
+
+def save_copying(folder: str | os.PathLike, module: Any, params: Any, *, eos_id: int | None = None) -> None:
+    """Writes the network and its parameters."""
+    config = {**network_folder.encoder_decoder_to_json(module, eos_id=eos_id), "kind": KIND, "text_of": module.text_of}
+    network_folder.write(folder, config, params)
+
+
+def load_copying(folder: str | os.PathLike) -> tuple[CopyingEncoderDecoder, dict]:
+    """Reads what `save_copying` wrote.
+
+    Raises:
+      InputError: a file is missing or is not what it should be, or the network is of another kind.
+    """
+
+    def make(config: Any) -> CopyingEncoderDecoder:
+        network_folder.check_kind(config, KIND)
+        fields = network_folder.encoder_decoder_from_json(config)
+        return CopyingEncoderDecoder(**fields, text_of=tuple(int(one) for one in config["text_of"]))
+
+    return network_folder.read(folder, make)

@@ -1,0 +1,157 @@
+"""What copying adds to logits, against loops over tokens; and beam search with it against teacher forcing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gr_jax.constraints import TokenTextTrie
+from gr_jax.decoding import beam_search
+from gr_jax.docids import Docids
+from gr_jax.models import T5Config, network_folder
+from gr_jax.models.copying_ids import UNCOPIED, CopyingDecoder, CopyingEncoderDecoder, CopyingModel
+
+WORDS, END = 12, 11  # tokens of queries; ids of titles are twice as many, and one that ends them
+# Titles' text tokens are 1 … 8; each has two ids, 1–2 … 15–16; 17 ends, 0 and 18 write nothing.
+TEXT_OF = (UNCOPIED, *(1 + number // 2 for number in range(16)), UNCOPIED, UNCOPIED)
+TITLES = [[1, 2], [1, 3, 4], [5], [6, 7, 8], [2, 1], [8, 6]]
+
+
+@pytest.fixture(scope="module")
+def network():
+    sizes = T5Config(
+        vocab_size=len(TEXT_OF), emb_dim=16, num_heads=2, head_dim=8, num_encoder_layers=1, num_decoder_layers=1,
+        mlp_dim=16, dropout_rate=0.0,
+    )  # fmt: skip
+    encoder = T5Config(**{**sizes.__dict__, "vocab_size": WORDS})
+    module = CopyingEncoderDecoder(encoder, sizes, share_embeddings=False, text_of=TEXT_OF)
+    tokens = np.ones((1, 4), np.int32)
+    params = dict(module.init(jax.random.key(0), tokens, tokens)["params"])
+    rng = np.random.default_rng(0)
+    params["id_bias"] = rng.normal(size=len(TEXT_OF)).astype(np.float32)
+    params["copy_token"] = rng.normal(size=WORDS).astype(np.float32)
+    params["copy_next"] = np.float32(1.5)
+    return module, jax.tree.map(np.asarray, params)
+
+
+def slow(params, source, last):
+    """What is added to each id's logit, of one query behind one id."""
+    added = np.array(params["id_bias"])
+    for one, text in enumerate(TEXT_OF):
+        weights = []
+        for place, token in enumerate(source):
+            if token == 0 or token != text:
+                continue
+            goes_on = place > 0 and last != 0 and TEXT_OF[last] == source[place - 1] != 0
+            weights.append(params["copy_token"][token] + (params["copy_next"] if goes_on else 0.0))
+        if text != UNCOPIED and weights:
+            added[one] += max(weights)
+    return added
+
+
+def test_what_is_added_is_that_of_loops_over_tokens(network):
+    module, params = network
+    rng = np.random.default_rng(1)
+    source, last = rng.integers(0, WORDS, (6, 7)), rng.integers(0, len(TEXT_OF), (6, 5))
+    source[:, 5:] = 0
+    got = module.apply({"params": params}, source, last, np.ones((1, 1, 1), bool), method="copied")
+    expected = [[slow(params, source[row], one) for one in last[row]] for row in range(6)]
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    assert np.any(np.asarray(got) - params["id_bias"] != 0)
+
+
+def test_examples_that_share_a_row_copy_each_from_its_own_query(network):
+    module, params = network
+    model = CopyingModel(module)
+    alone = [
+        {
+            "encoder_input_tokens": [source],
+            "decoder_input_tokens": [[0, *target[:-1]]],
+            "decoder_target_tokens": [target],
+        }
+        for source, target in (([1, 2, 3], [2, 4, 17]), ([5, 6], [10, 17]))
+    ]
+    packed = {
+        "encoder_input_tokens": [[1, 2, 3, 5, 6, 0]],
+        "encoder_segment_ids": [[1, 1, 1, 2, 2, 0]],
+        "encoder_positions": [[0, 1, 2, 0, 1, 0]],
+        "decoder_input_tokens": [[0, 2, 4, 0, 10, 0]],
+        "decoder_target_tokens": [[2, 4, 17, 10, 17, 0]],
+        "decoder_segment_ids": [[1, 1, 1, 2, 2, 0]],
+    }
+    as_arrays = {name: np.array(rows) for name, rows in packed.items()}
+    together, metrics = model.loss_fn(params, as_arrays)
+    apart = [model.loss_fn(params, {name: np.array(rows) for name, rows in one.items()})[0] for one in alone]
+    np.testing.assert_allclose(together, sum(apart), rtol=1e-5)
+    assert float(metrics["weight_sum"]) == 5
+
+
+def test_gradients_reach_what_copies(network):
+    module, params = network
+    batch = {
+        "encoder_input_tokens": np.array([[1, 2, 3]]),
+        "decoder_input_tokens": np.array([[0, 2]]),
+        "decoder_target_tokens": np.array([[2, 4]]),
+    }
+    gradient = jax.grad(lambda params: CopyingModel(module).loss_fn(params, batch)[0])(params)
+    assert np.asarray(gradient["copy_token"])[[1, 2, 3]].all()
+    assert not np.asarray(gradient["copy_token"])[4:].any()  # of tokens that no query has
+    assert gradient["copy_next"] < 0  # the second target stands behind the first
+
+
+@pytest.mark.parametrize("unroll", [1, None])
+@pytest.mark.parametrize("normalize", ["vocabulary", "constraint", "none"])
+def test_beam_search_is_enumeration(network, normalize, unroll):
+    """Of every way to write every title its score, by teacher forcing; of the ways the best. Sums of logits may rise
+    with every token, so that nothing ends early there."""
+    module, params = network
+    titles = Docids.build(TITLES, vocab_size=10, eos_id=9, scheme="titles")
+    text_of = np.array([*TEXT_OF[:-2], 9, -1])
+    text_of[0] = -1
+    trie = TokenTextTrie.from_docids(titles, text_of)
+    decoder = CopyingDecoder(module, jax.tree.map(jnp.asarray, params), eos_id=17)
+    queries = np.array([[1, 3, 2, 0], [8, 6, 5, 1]])
+    cache = decoder.start(queries, beams=48, max_len=4)
+    found = beam_search(decoder, cache, trie, beams=48, max_len=4, normalize=normalize, merge="max", unroll=unroll)
+    for row, query in enumerate(queries):
+        expected = sorted((best_way(module, params, trie, query, title, normalize) for title in TITLES), reverse=True)
+        np.testing.assert_allclose(found.scores[row, : len(TITLES)], expected, atol=1e-4)
+
+
+def best_way(module, params, trie, query, title, normalize):
+    """The score of the likeliest ids that write a title."""
+    ways: list[list[int]] = [[]]
+    for text in [*title, 9]:
+        ids = [17] if text == 9 else [one for one, own in enumerate(TEXT_OF) if own == text]
+        ways = [[*way, one] for way in ways for one in ids]
+    tokens = np.array([[0, *way[:-1]] for way in ways])
+    queries = np.broadcast_to(query, (len(ways), len(query)))
+    features = module.apply({"params": params}, queries, tokens, method="features")
+    table = module.apply({"params": params}, method="output_table")
+    scores = [
+        score_of(params, trie, query, way, np.asarray(logits), normalize)
+        for way, logits in zip(ways, features @ table.T, strict=True)
+    ]
+    return max(scores)
+
+
+def score_of(params, trie, query, way, logits, normalize):
+    """Of one way, from the network's logits."""
+    logits = logits + [slow(params, query.tolist(), last) for last in [0, *way[:-1]]]
+    if normalize == "constraint":
+        state = trie.initial_state(1)
+        for step, one in enumerate(way):
+            logits[step, ~np.asarray(trie.allowed(state))[0, 0]] = -np.inf
+            state = trie.advance(state, jnp.array([[one]]))
+    if normalize != "none":
+        logits = np.asarray(jax.nn.log_softmax(logits, axis=-1))
+    return float(logits[np.arange(len(way)), way].sum())
+
+
+def test_a_folder_holds_it(network, tmp_path):
+    module, params = network
+    CopyingDecoder(module, params, eos_id=17).save(tmp_path)
+    loaded = network_folder.load_model(tmp_path)
+    assert isinstance(loaded, CopyingDecoder)
+    assert loaded.module == module and loaded.eos_id == 17
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
