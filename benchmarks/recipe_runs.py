@@ -268,8 +268,12 @@ class RecipeRun:
         records = [record for record in map(json.loads, lines) if any(name.startswith("dev/") for name in record)]
         return {int(record["step"]): record for record in records}
 
-    def input_folder(self, stage: str, name: str) -> pathlib.Path:
-        """The folder of an input of one of its own stages, where runs share it.
+    def input_folder(self, stage: str | pathlib.Path, name: str) -> pathlib.Path:
+        """The folder of an input of a stage, where runs share it.
+
+        Args:
+          stage: one of its own, by name, or the folder of any.
+          name: of the input.
 
         Raises:
           InputError: there is none.

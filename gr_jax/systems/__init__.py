@@ -22,6 +22,11 @@ from gr_jax.stages.write_docids import Training as Training
 from gr_jax.systems import run as run  # gin files name it
 from gr_jax.systems.base import System as System
 from gr_jax.systems.bm25 import BM25 as BM25
+from gr_jax.systems.cgr import CGR as CGR
+from gr_jax.systems.cgr import GENRE as GENRE
+from gr_jax.systems.cgr import Contextual as Contextual
+from gr_jax.systems.cgr import GENREStar as GENREStar
+from gr_jax.systems.cgr import TitleDecoding as TitleDecoding
 from gr_jax.systems.colbert import ColBERT as ColBERT
 from gr_jax.systems.colbert import Interaction as Interaction
 from gr_jax.systems.cross_encoder import BM25CrossEncoder as BM25CrossEncoder
@@ -64,4 +69,7 @@ SYSTEMS: tuple[type[System], ...] = (
     LTRGR,
     DGR,
     DSIDGR,
+    GENRE,
+    GENREStar,
+    CGR,
 )

@@ -29,6 +29,9 @@ SYSTEMS = {
     "ltrgr": systems.LTRGR,
     "dgr": systems.DGR,
     "dgr_dsi": systems.DSIDGR,
+    "genre": systems.GENRE,
+    "genre_star": systems.GENREStar,
+    "cgr": systems.CGR,
 }
 # What an ablation changes of GDR, or of NCI; and the system that a small budget is of, where it is not named after it.
 ABLATIONS = {

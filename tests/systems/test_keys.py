@@ -19,6 +19,7 @@ from tests.systems import one_setting
 
 NAMED = {cls.__name__: cls for cls in systems.SYSTEMS}
 _MINDERS = ("MINDER", "LTRGR", "DGR")
+_TITLES = ("GENRE", "GENREStar", "CGR")
 TAUGHT = ("DGR", "DSIDGR")  # by a teacher, which has to be named
 # Settings that no valid value but the default can have, and what says so.
 REFUSED = {
@@ -44,6 +45,9 @@ REFUSED = {
     **{f"{name} generator.multipliers": "multipliers" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
     **{f"{name} generator.dev_queries": "dev" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
     **{f"{name} writing.multipliers": "multipliers" for name in ("SEAL", *_MINDERS)},
+    **{f"{name} network.vocabulary": "does not know" for name in _TITLES},
+    **{f"{name} network.outputs": "decoder's vectors" for name in _TITLES},
+    **{f"{name} training.normalize": "no levels" for name in _TITLES},
     **{f"{name} asking.writes": "no such views" for name in ("SEAL", *_MINDERS)},
 }
 # What several trainings have to have alike is changed in all of them.
@@ -286,6 +290,9 @@ READ_BY: dict[str, set[str]] = {
     "LTRGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
     "DGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
     "DSIDGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
+    **{name: {"model", "hybrid", *_RESULTS} for name in _TITLES},
+    "Contextual": {"title_states", "contextual_vocabulary", *_RESULTS},
+    "TitleDecoding": {"index", "model", *_RESULTS},
     "Distilling": _RANKED,
     "DocidDistilling": {*_RANKED, *_RESULTS},
     "NgramWriting": {"vocabulary", "ngrams", "model", *_RESULTS},
@@ -333,6 +340,7 @@ ANSWERS = {
     "ClusterSearch": {"chosen", "measure", "backend", "max_query_length"},
     "Interaction": {"precision", "first", "depth"},
     "Asking": {"max_query_length"},
+    "TitleDecoding": {"beams", "merge", "max_query_length"},
 }
 # Settings that change nothing in a system as it is by default, and why.
 NOTHING_READS = {

@@ -22,9 +22,10 @@ from gr_jax.stages.write_docids import Training
 from gr_jax.systems.base import System
 from gr_jax.systems.cgr import results, writer
 from gr_jax.systems.cgr.vocabulary import Contextual as Contextual
-from gr_jax.systems.cgr.vocabulary import contextual_vocabulary
+from gr_jax.systems.cgr.vocabulary import vocabulary_of_titles
 from gr_jax.systems.cgr.writer import TitleDecoding as TitleDecoding
 
+DEV_BEAMS = 10  # of the looks at dev
 TRAINING = Training(
     steps=350, evaluate_every=100, rates={"query": 1.0, "document": 0.0, "pseudo": 0.0}, normalize="vocabulary"
 )
@@ -105,7 +106,7 @@ class CGR(System):
 
     def stages(self, corpus: Stage) -> Stage:
         words, terms = vocabulary_of(corpus, self.network), bm25(corpus, settings=self.lexical)
-        tokens = contextual_vocabulary(corpus, words, settings=self.contextual)
+        tokens = vocabulary_of_titles(corpus, words, self.contextual)
         if self.training is None:
             start = writer.untrained(corpus, tokens, words, network=self.network, seed=0, copying=self.copying)
             model = start.named(writer.model.name)
@@ -117,7 +118,10 @@ class CGR(System):
                 max_input_length=self.training.max_input_length, document_words=self.training.document_words,
             )  # fmt: skip
             # What is for answering alone trains nothing again.
-            dev = dataclasses.replace(self.decoding, merge="max", max_query_length=self.training.max_input_length)
+            dev = TitleDecoding(
+                beams=DEV_BEAMS, normalize=self.decoding.normalize, length_penalty=self.decoding.length_penalty,
+                max_query_length=self.training.max_input_length,
+            )  # fmt: skip
             model = writer.model(
                 corpus, tokens, words, rows, network=self.network, settings=self.training, decoding=dev,
                 copying=self.copying,
@@ -132,3 +136,30 @@ class CGR(System):
         return results.title_results(corpus, terms, tokens, model, index, both, name=self.name, provenance=about).named(
             "results"
         )
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class GENREStar(CGR):
+    """GENRE*, as CGR's authors call GENRE in their own settings (§4.2): all is as in CGR, but the decoder's vocabulary
+    is the encoder's table of tokens, where every token has one vector, whichever document it stands in."""
+
+    name: str = "GENRE*"
+    contextual: Contextual = setting(Contextual(vanilla=True))
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class GENRE(GENREStar):
+    """GENRE (De Cao et al. 2021, arXiv 2010.00904): a title is written token by token under a trie of all titles
+    (§3.2), with label smoothing (§3.1).
+
+    It deviates from the paper as `CGR` does; and what BART knows of copying, and of which words belong together, is an
+    addition to logits that is counted on training questions: see `CGR.copying`.
+    """
+
+    paper: ClassVar[str] = "De Cao et al. 2021, arXiv 2010.00904"
+
+    name: str = "GENRE"
+    training: Training | None = setting(dataclasses.replace(TRAINING, label_smoothing=0.1))
+    copying: bool = True

@@ -26,7 +26,7 @@ from gr_jax.models.contextual_states import states_in_context
 from gr_jax.stages import pretrained
 from gr_jax.stages.docids import title_of
 from gr_jax.stages.documents import load_dataset
-from gr_jax.stages.graph import Place, stage
+from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.networks import VOCABULARY_MULTIPLE
 from gr_jax.stages.settings import Settings, setting
 from gr_jax.stages.vocabulary import load_vocabulary
@@ -69,8 +69,72 @@ class Contextual(Settings):
 
 
 @stage(shared=True)
+def title_states(
+    place: Place,
+    corpus: pathlib.Path,
+    vocabulary: pathlib.Path,
+    *,
+    encoder: str,
+    content: bool,
+    length: int,
+    title_tokens: int,
+) -> None:
+    """What the encoder makes of each title's tokens, page by page: `states.npy`, float32[tokens, d]. Interrupted, it
+    goes on behind the last block of pages.
+
+    Args:
+      encoder, content, length, title_tokens: see `Contextual`.
+    """
+    dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
+    config, params = _encoder(encoder, words)
+    titles = titles_of(dataset, words, title_tokens)
+    rewrite, shift = get_transform(dataset.transform), titles.meta["shift"]
+    module, files = models.TextEncoder(config), []
+    with progress_lib.bar("Reading titles in their documents", len(titles), enabled=True) as bar:
+        for start in range(0, len(titles), _BLOCK):
+            pages = range(start, min(start + _BLOCK, len(titles)))
+            files.append(place.work / f"states_{start}.npy")
+            if not files[-1].is_file():
+                texts: Sequence[Sequence[int]] = [()] * len(pages)
+                if content:
+                    texts = words.encode_batch([rewrite(_content(dataset, titles, row)) for row in pages])
+                found = states_in_context(
+                    module,
+                    params,
+                    [[token - shift for token in titles.sequence(row)] for row in pages],
+                    texts,
+                    length=length if content else title_tokens + 2,
+                    prefix=words.prefix,
+                    suffix=words.suffix,
+                )
+                place.work.mkdir(parents=True, exist_ok=True)
+                held = io.BytesIO()
+                np.save(held, found)
+                storage.write_bytes(files[-1], held.getvalue())
+            bar.advance(len(pages))
+    blocks = [storage.load_array(file, dtype=np.float32, ndim=2, mmap=True) for file in files]
+    states = storage.new_array(place.folder / "states.npy", np.float32, (sum(map(len, blocks)), blocks[0].shape[1]))
+    np.concatenate(blocks, out=states)
+    states.flush()
+    place.notes.update({"pages": len(titles), "states": len(states)})
+    shutil.rmtree(place.work, ignore_errors=True)
+
+
+def vocabulary_of_titles(corpus: Stage, words: Stage, settings: Contextual) -> Stage:
+    """The stage of the decoder's vocabulary, and before it that of what is clustered."""
+    states = None
+    if not settings.vanilla:
+        states = title_states(
+            corpus, words,
+            encoder=settings.encoder, content=settings.content, length=settings.length,
+            title_tokens=settings.title_tokens,
+        )  # fmt: skip
+    return contextual_vocabulary(corpus, words, states, settings=settings)
+
+
+@stage(shared=True)
 def contextual_vocabulary(
-    place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, *, settings: Contextual
+    place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, states: pathlib.Path | None, *, settings: Contextual
 ) -> None:
     """Titles as text, the decoder's vocabulary, and the titles written in it.
 
@@ -79,22 +143,19 @@ def contextual_vocabulary(
     It holds `titles` (docids in text tokens), `docids` and `of_vectors` (the same in decoder ids, as other stages
     expect them), `text_of.npy` (int32[vocab], see `TokenTextTrie`) and `table.npy` (float32[vocab, d], rows of unit
     length).
+
+    Args:
+      states: of the titles' tokens; None where the vocabulary is vanilla.
     """
     dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
-    config, params = pretrained.load_stack(settings.encoder, 0.0)
-    if words.size > config.vocab_size:
-        raise InputError(
-            f"titles are cut into a vocabulary of {words.size} tokens, and their encoder reads {config.vocab_size}",
-            "Set Contextual.encoder and Network.encoder to networks of one vocabulary.",
-            value=settings.encoder,
-        )
+    _, params = _encoder(settings.encoder, words)
     titles = titles_of(dataset, words, settings.title_tokens)
     started = time.monotonic()
-    if settings.vanilla:
+    if states is None:
         made = vanilla_tokens(titles, params["token_embedder"]["embedding"])
     else:
         made = contextual_tokens(
-            pages_of(titles), _states(place, dataset, words, titles, config, params, settings),
+            pages_of(titles), storage.load_array(states / "states.npy", dtype=np.float32, ndim=2),
             clusters=settings.clusters, seed=settings.seed, progress=True,
         )  # fmt: skip
     table = _table(made, titles, params["token_embedder"]["embedding"])
@@ -115,7 +176,18 @@ def contextual_vocabulary(
             "seconds": time.monotonic() - started,
         }
     )
-    shutil.rmtree(place.work, ignore_errors=True)
+
+
+def _encoder(name: str, words: Vocabulary) -> tuple[Any, Any]:
+    """The stack that reads titles, and its parameters."""
+    config, params = pretrained.load_stack(name, 0.0)
+    if words.size > config.vocab_size:
+        raise InputError(
+            f"titles are cut into a vocabulary of {words.size} tokens, and their encoder reads {config.vocab_size}",
+            "Set Contextual.encoder and Network.encoder to networks of one vocabulary.",
+            value=name,
+        )
+    return config, params
 
 
 def titles_of(dataset: Dataset, words: Vocabulary, title_tokens: int) -> Docids:
@@ -134,37 +206,6 @@ def pages_of(titles: Docids) -> Docids:
     """The same titles, each for one page: page i has title i."""
     sequences = [titles.sequence(row) for row in range(len(titles))]
     return Docids.build(sequences, vocab_size=titles.vocab_size, eos_id=titles.eos_id, scheme="titles")
-
-
-def _states(
-    place: Place, dataset: Dataset, words: Vocabulary, titles: Docids, config: Any, params: Any, settings: Contextual
-) -> Float[np.ndarray, "tokens d"]:
-    """What the encoder makes of each title's tokens. Interrupted, it goes on behind the last block of pages."""
-    rewrite, shift = get_transform(dataset.transform), titles.meta["shift"]
-    module, files = models.TextEncoder(config), []
-    with progress_lib.bar("Reading titles in their documents", len(titles), enabled=True) as bar:
-        for start in range(0, len(titles), _BLOCK):
-            pages = range(start, min(start + _BLOCK, len(titles)))
-            files.append(place.work / f"states_{start}.npy")
-            if not files[-1].is_file():
-                texts: Sequence[Sequence[int]] = [()] * len(pages)
-                if settings.content:
-                    texts = words.encode_batch([rewrite(_content(dataset, titles, row)) for row in pages])
-                found = states_in_context(
-                    module,
-                    params,
-                    [[token - shift for token in titles.sequence(row)] for row in pages],
-                    texts,
-                    length=settings.length if settings.content else settings.title_tokens + 2,
-                    prefix=words.prefix,
-                    suffix=words.suffix,
-                )
-                place.work.mkdir(parents=True, exist_ok=True)
-                content = io.BytesIO()
-                np.save(content, found)
-                storage.write_bytes(files[-1], content.getvalue())
-            bar.advance(len(pages))
-    return np.concatenate([storage.load_array(file, dtype=np.float32, ndim=2) for file in files])
 
 
 def _content(dataset: Dataset, titles: Docids, row: int) -> str:

@@ -44,7 +44,7 @@ class TitleDecoding(Settings):
     """How the index answers.
 
     Attributes:
-      beams: hypotheses kept (the paper's 10).
+      beams: hypotheses kept; the paper's 10 lose titles that begin with a word like others.
       normalize: scores are log-probabilities over the "vocabulary", or over what the trie allows ("constraint"), or
         sums of logits ("none"); see `decoding.beam_search`.
       length_penalty: of the same.
@@ -53,9 +53,9 @@ class TitleDecoding(Settings):
       max_query_length: tokens read of a question.
     """
 
-    beams: int = setting(10, at_least=1)
-    normalize: str = setting("vocabulary", choices=("vocabulary", "constraint", "none"))
-    length_penalty: float = setting(0.0, at_least=0)
+    beams: int = setting(50, at_least=1)
+    normalize: str = setting("none", choices=("vocabulary", "constraint", "none"))
+    length_penalty: float = setting(1.5, at_least=0)
     merge: str | None = setting("max", choices=(None, *WAYS))
     max_query_length: int = setting(64, at_least=3)
 
@@ -121,7 +121,7 @@ def _with_table(params: dict, table: np.ndarray, temperature: float) -> dict:
     return {**params, "decoder_token_embedder": {"embedding": inputs}, "decoder": decoder}
 
 
-# The matrix stays as it was built (section 4.1).
+# The matrix stays as it was built (section 4.1). Of several patterns that match the first decides, so it stands first.
 FIXED = {"decoder/logits_dense": 0.0, "decoder_token_embedder": 0.0}
 
 
@@ -168,13 +168,14 @@ def model(
         ),
         initial_params=params,
         multipliers={
-            **networks.learning_rate_multipliers(module, dataclasses.replace(network, outputs="random"), pretrained),
+            **FIXED,
+            **networks.learning_rate_multipliers(module, dataclasses.replace(network, outputs="centroid"), pretrained),
             **FIXED,
         },
         evaluate=evaluate,
     )
     if settings.multipliers is not None:
-        settings = dataclasses.replace(settings, multipliers={**settings.multipliers, **FIXED})
+        settings = dataclasses.replace(settings, multipliers={**FIXED, **settings.multipliers, **FIXED})
     trained = training.fit(place, task, settings).params
     _decoder(module)(module, trained, eos_id=ids.eos_id).save(place.folder)
 

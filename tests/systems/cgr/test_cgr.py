@@ -26,6 +26,7 @@ from tests.models import random_folders
 
 COUNT = 24
 TITLE = 20  # bytes of a title
+AS_PUBLISHED: dict[str, Any] = {"normalize": "vocabulary", "length_penalty": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +55,9 @@ def cgr(encoder, **changes) -> CGR:
         ),
         "training": Training(
             steps=150, batch_size=16, learning_rate=1e-2, warmup_steps=5, rates={"query": 1.0}, normalize="vocabulary",
-            evaluate_every=None, dev_queries=8, checkpoint_every=50,
+            evaluate_every=None, dev_queries=8, checkpoint_every=50, multipliers={"decoder": 1.0},
         ),
-        "decoding": TitleDecoding(beams=8),
+        "decoding": TitleDecoding(beams=8, **AS_PUBLISHED),
     }  # fmt: skip
     return CGR(**{**given, **changes})
 
@@ -190,7 +191,7 @@ def test_ways_to_write_a_title(merge, encoder, tmp_path):
     folder = small_data.write_beir(tmp_path / "few", count=3)
     rows = [{**row, "title": title} for row, title in zip(small_data.documents(3), ("ab", "ba", "aab"), strict=True)]
     small_data.write_jsonl(folder / "corpus.jsonl", rows)
-    decoding = TitleDecoding(beams=64, merge=merge)
+    decoding = TitleDecoding(beams=64, merge=merge, **AS_PUBLISHED)
     made = cgr(encoder, training=None, decoding=decoding).run(folder, tmp_path / "run", say=lambda line: None)
     retriever: Any = made.retriever
     questions = ["where is ab", "who saw aab"]
