@@ -36,13 +36,13 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "k = 1": ("cgr", ("Contextual.clusters=1",)),
     "k = 20": ("cgr", ("Contextual.clusters=20",)),
     "all embeddings": ("cgr", ("Contextual.clusters=None",)),
-    "title-only, k = 5": ("cgr", ("Contextual.content=False",)),
-    "title-only, all embeddings": ("cgr", ("Contextual.content=False", "Contextual.clusters=None")),
+    "title-only k = 5": ("cgr", ("Contextual.content=False",)),
+    "title-only all embeddings": ("cgr", ("Contextual.content=False", "Contextual.clusters=None")),
     "GENRE*": ("genre_star", ()),
-    "k = 5, copying": ("cgr", ("CGR.copying=True",)),
+    "k = 5 with copying": ("cgr", ("CGR.copying=True",)),
     "GENRE": ("genre", ()),
 }
-SYSTEMS = {"CGR": "k = 5", "title-only": "title-only, k = 5", "GENRE*": "GENRE*", "CGR, copying": "k = 5, copying",
+SYSTEMS = {"CGR": "k = 5", "title-only": "title-only k = 5", "GENRE*": "GENRE*", "CGR with copying": "k = 5 with copying",
            "GENRE": "GENRE"}  # fmt: skip
 # Success@1 and @10 that should be reached on test.
 BARS = {
@@ -51,7 +51,7 @@ BARS = {
     ("GENRE", "nq_boolq_dev"): (0.55, 0.77),
     ("GENRE", "wiki_intro_179k"): (0.22, 0.32),
 }
-PAIRS = (("CGR", "GENRE*", True), ("title-only", "GENRE*", True), ("CGR, copying", "GENRE", False))
+PAIRS = (("CGR", "GENRE*", True), ("title-only", "GENRE*", True), ("CGR with copying", "GENRE", False))
 SIZES = {"10k": 10_000, "32k": 32_000, "179k": 0}  # documents; 0: all
 KILT, WIDTH = 5_903_530, 1024  # pages of the paper's corpus, and numbers of its vectors
 PAPER = {"GB at k = 5": 0.47, "GB of all": 148.0}
@@ -285,7 +285,7 @@ def rows() -> list[harness.Row]:
             run = run_of(data, kind, trained=False)
             table.append(
                 harness.Row(
-                    name=f"{data} dev, untrained, {kind}",
+                    name=f"{data} dev untrained {kind}",
                     config={"questions": DEV_QUESTIONS},
                     measure=functools.partial(untrained, data, kind),
                     corpus=run.fingerprint,
