@@ -91,7 +91,7 @@ def matrix(data: str) -> Values:
     from gr_jax.systems.cgr import Contextual, vocabulary
 
     run = run_of(data, "k = 5", trained=False)
-    run.train()
+    run.index()
     folder = run.input_folder("model", "contextual")
     titles, written = vocabulary.load_titles(folder), load_docids(folder)
     text_of = vocabulary.load_text_of(folder)
@@ -164,20 +164,16 @@ def extrapolated() -> Values:
 
 def untrained(data: str, kind: str) -> Values:
     """Dev, in order and as a bag."""
-    from gr_jax.models import network_folder
-    from gr_jax.retrievers import ranking_to_run
+    from gr_jax.retrievers import index, ranking_to_run
     from gr_jax.stages.training import sample_queries
-    from gr_jax.stages.vocabulary import load_vocabulary
-    from gr_jax.systems.cgr import vocabulary, writer
+    from gr_jax.systems.cgr import vocabulary
 
     run = run_of(data, kind, trained=False)
-    run.train()
+    run.index()
     dataset, folder = _dataset(data), run.input_folder("model", "contextual")
     titles, text_of = vocabulary.load_titles(folder), vocabulary.load_text_of(folder)
-    words = load_vocabulary(run.input_folder("model", "vocabulary"))
-    network: Any = network_folder.load_model(run.folder / "model")
-    decoding: Any = run.resolved()
-    retriever = writer.retriever_of(network.module, network.params, words, titles, text_of, decoding.decoding, dataset)
+    retriever: Any = index.load(run.folder / "index").retriever
+    network, penalty = retriever.model, retriever.length_penalty
     qrels = sample_queries(dataset.split("dev"), DEV_QUESTIONS)
     texts = dataset.query_texts(list(qrels))
     pages = _pages(dataset, titles)
@@ -186,7 +182,7 @@ def untrained(data: str, kind: str) -> Values:
     found = evaluate(in_order, judged, MEASURES)
     values = {name: found[name] for name in MEASURES} | {"ids": float(np.sum(text_of >= 0))}
     if not hasattr(network.module, "text_of"):  # what is copied depends on what was written before
-        scores = _of_bags(network, words, titles, text_of, texts, dataset, decoding.decoding.length_penalty)
+        scores = _of_bags(network, retriever.vocabulary, titles, text_of, texts, dataset, penalty)
         best = np.argsort(-scores, axis=1)[:, :20]
         bags = {one: [(str(row), float(scores[place, row])) for row in best[place]] for place, one in enumerate(qrels)}
         found = evaluate(bags, judged, MEASURES)

@@ -171,6 +171,16 @@ class RecipeRun:
         self._take()
         launch("train", *self.arguments())
 
+    @functools.cache  # noqa: B019
+    def index(self) -> None:
+        """Runs what is not made yet, up to its index.
+
+        Raises:
+          InputError: the process failed.
+        """
+        self._take()
+        launch("index", *self.arguments())
+
     def _take(self) -> None:
         for other in (self.trained, self.encoder, self.queries, self.teacher):
             if other is not None:
