@@ -42,8 +42,13 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "k = 5 with copying": ("cgr", ("CGR.copying=True",)),
     "GENRE": ("genre", ()),
 }
-SYSTEMS = {"CGR": "k = 5", "title-only": "title-only k = 5", "GENRE*": "GENRE*", "CGR with copying": "k = 5 with copying",
-           "GENRE": "GENRE"}  # fmt: skip
+SYSTEMS = {
+    "CGR": "k = 5",
+    "title-only": "title-only k = 5",
+    "GENRE*": "GENRE*",
+    "CGR with copying": "k = 5 with copying",
+    "GENRE": "GENRE",
+}
 # Success@1 and @10 that should be reached on test.
 BARS = {
     ("CGR", "nq_boolq_dev"): (0.60, 0.83),
