@@ -97,12 +97,12 @@ def matrix(data: str) -> Values:
 
     run = run_of(data, "k = 5", trained=False)
     run.index()
-    folder = run.input_folder("model", "contextual")
+    folder = run.input_folder("model", "contextual_vocabulary")
     titles, written = vocabulary.load_titles(folder), load_docids(folder)
     text_of = vocabulary.load_text_of(folder)
     read_back = np.mean([text_of[written.sequence(row)].tolist() == titles.sequence(row) for row in range(len(titles))])
     settings = Contextual()
-    states = np.load(run.input_folder(folder, "states") / "states.npy")
+    states = np.load(run.input_folder(folder, "title_states") / "states.npy")
     started = time.monotonic()
     made = docids_lib.contextual_tokens(vocabulary.pages_of(titles), states, clusters=settings.clusters, seed=0)
     seconds = time.monotonic() - started
@@ -175,7 +175,7 @@ def untrained(data: str, kind: str) -> Values:
 
     run = run_of(data, kind, trained=False)
     run.index()
-    dataset, folder = _dataset(data), run.input_folder("model", "contextual")
+    dataset, folder = _dataset(data), run.input_folder("model", "contextual_vocabulary")
     titles, text_of = vocabulary.load_titles(folder), vocabulary.load_text_of(folder)
     retriever: Any = index.load(run.folder / "index").retriever
     network, penalty = retriever.model, retriever.length_penalty
@@ -235,7 +235,7 @@ def _evaluated(data: str, title: str) -> Evaluation:
     run.make()
     system: Any = run.resolved()
     name, results = system.name, run.folder / "results"
-    folder = run.input_folder("model", "contextual")
+    folder = run.input_folder("model", "contextual_vocabulary")
     pages = _pages(_dataset(data), vocabulary.load_titles(folder))
     found = Run.load(results / "runs" / f"{'_'.join(name.split())}.{SPLIT}.trec")
     qrels = Qrels.load(results / "qrels" / f"{SPLIT}.tsv")
