@@ -100,7 +100,13 @@ def matrix(data: str) -> Values:
     folder = run.input_folder("model", "contextual_vocabulary")
     titles, written = vocabulary.load_titles(folder), load_docids(folder)
     text_of = vocabulary.load_text_of(folder)
-    read_back = np.mean([text_of[written.sequence(row)].tolist() == titles.sequence(row) for row in range(len(titles))])
+    read_back = np.mean(
+        [
+            text_of[written.sequence(int(written.rows_of(one)[0]))].tolist()
+            == titles.sequence(int(titles.rows_of(one)[0]))
+            for one in range(titles.num_documents)
+        ]
+    )
     settings = Contextual()
     states = np.load(run.input_folder(folder, "title_states") / "states.npy")
     started = time.monotonic()
@@ -113,7 +119,7 @@ def matrix(data: str) -> Values:
     theirs = 0.0
     for token in np.flatnonzero(members > k):
         group = states[tokens == token]
-        theirs += KMeans(k, n_init=4, random_state=0).fit(group).inertia_
+        theirs += KMeans(k, n_init=1, random_state=0).fit(group).inertia_
     return {
         "titles read back": float(read_back),
         "rows": len(made.text_of),

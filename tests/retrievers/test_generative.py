@@ -331,7 +331,7 @@ def test_parts_of_other_models_are_refused():
         GenerativeRetriever.over_docids(module, params, WideVocabulary(), tree())
     with pytest.raises(InputError, match="beam"):
         GenerativeRetriever.over_docids(module, params, VOCABULARY, tree(), beams=0)
-    for docids, normalize in ((tree(), "none"), (naive_numeric(14), "level")):
+    for docids, normalize in ((tree(), "softmax"), (naive_numeric(14), "level")):
         with pytest.raises(InputError, match=f"'{normalize}'"):
             GenerativeRetriever.over_docids(*network(docids), VOCABULARY, docids, normalize=normalize)
 
