@@ -54,6 +54,7 @@ class CopyingEncoderDecoder(EncoderDecoder):
         source: Int[Array, "B S"],
         last: Int[Array, "B T"],
         seen: Bool[Array, "B_or_1 T_or_1 S_or_1"],
+        segments: Int[Array, "B S"] | None = None,
     ) -> Float[Array, "B T vocab"]:
         """What is added to logits.
 
@@ -61,9 +62,12 @@ class CopyingEncoderDecoder(EncoderDecoder):
           source: the query's tokens; 0 is padding.
           last: the id that was written last, 0 at the start.
           seen: which place of the source each place of the target copies from.
+          segments: of the source, where several queries share a row: no token stands before the first of its own.
         """
         texts, row_of_id, row_of_token = _rows(self.text_of, self.input_vocab_size)
         before = jnp.pad(source[:, :-1], ((0, 0), (1, 0)))
+        if segments is not None:
+            before = jnp.where(segments == jnp.pad(segments[:, :-1], ((0, 0), (1, 0))), before, 0)
         wrote = jnp.asarray(self.text_of, jnp.int32)[last]
         goes_on = (wrote[:, :, None] == before[:, None, :]) & (before != 0)[:, None, :] & (last != 0)[:, :, None]
         weights = self.copy_token[source][:, None, :] + self.copy_next * goes_on  # --> [B, T, S]
@@ -148,12 +152,12 @@ class CopyingModel(EncoderDecoderModel):
         return CopyingDecoder(self.module, params, self.levels, self.eos_id)
 
     def _logits(self, params: Any, features: Array, batch: Batch) -> Float[Array, "batch length vocab"]:
-        seen = jnp.ones((1, 1, 1), bool)
-        if "encoder_segment_ids" in batch:
-            seen = segment_mask(batch["decoder_segment_ids"], batch["encoder_segment_ids"])
+        seen, segments = jnp.ones((1, 1, 1), bool), batch.get("encoder_segment_ids")
+        if segments is not None:
+            seen = segment_mask(batch["decoder_segment_ids"], segments)
         own = super()._logits(params, features, batch)
         source, last = batch["encoder_input_tokens"], batch["decoder_input_tokens"]
-        copied: Any = self.module.apply({"params": params}, source, last, seen, method="copied")
+        copied: Any = self.module.apply({"params": params}, source, last, seen, segments, method="copied")
         return own + copied
 
 
@@ -173,6 +177,10 @@ def load_copying(folder: str | os.PathLike) -> tuple[CopyingEncoderDecoder, dict
     def make(config: Any) -> CopyingEncoderDecoder:
         network_folder.check_kind(config, KIND)
         fields = network_folder.encoder_decoder_from_json(config)
-        return CopyingEncoderDecoder(**fields, text_of=tuple(int(one) for one in config["text_of"]))
+        text_of = tuple(int(one) for one in config["text_of"])
+        sizes, words = fields["decoder_config"].vocab_size, fields["encoder_config"].vocab_size
+        if len(text_of) != sizes or not all(UNCOPIED <= one < words for one in text_of):
+            raise ValueError(f"text_of must name, for each of {sizes} ids, one of {words} tokens or {UNCOPIED}")
+        return CopyingEncoderDecoder(**fields, text_of=text_of)
 
     return network_folder.read(folder, make)

@@ -1,5 +1,7 @@
 """What copying adds to logits, against loops over tokens; and beam search with it against teacher forcing."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from gr_jax.constraints import TokenTextTrie
 from gr_jax.decoding import beam_search
 from gr_jax.docids import Docids
+from gr_jax.errors import InputError
 from gr_jax.models import T5Config, network_folder
 from gr_jax.models.copying_ids import UNCOPIED, CopyingDecoder, CopyingEncoderDecoder, CopyingModel
 
@@ -69,21 +72,21 @@ def test_examples_that_share_a_row_copy_each_from_its_own_query(network):
             "decoder_input_tokens": [[0, *target[:-1]]],
             "decoder_target_tokens": [target],
         }
-        for source, target in (([1, 2, 3], [2, 4, 17]), ([5, 6], [10, 17]))
+        for source, target in (([1, 2, 3], [2, 4, 17]), ([5, 6], [6, 10, 17]))
     ]
     packed = {
         "encoder_input_tokens": [[1, 2, 3, 5, 6, 0]],
         "encoder_segment_ids": [[1, 1, 1, 2, 2, 0]],
         "encoder_positions": [[0, 1, 2, 0, 1, 0]],
-        "decoder_input_tokens": [[0, 2, 4, 0, 10, 0]],
-        "decoder_target_tokens": [[2, 4, 17, 10, 17, 0]],
-        "decoder_segment_ids": [[1, 1, 1, 2, 2, 0]],
+        "decoder_input_tokens": [[0, 2, 4, 0, 6, 10]],  # 6 writes what the first query ends in
+        "decoder_target_tokens": [[2, 4, 17, 6, 10, 17]],
+        "decoder_segment_ids": [[1, 1, 1, 2, 2, 2]],
     }
     as_arrays = {name: np.array(rows) for name, rows in packed.items()}
     together, metrics = model.loss_fn(params, as_arrays)
     apart = [model.loss_fn(params, {name: np.array(rows) for name, rows in one.items()})[0] for one in alone]
     np.testing.assert_allclose(together, sum(apart), rtol=1e-5)
-    assert float(metrics["weight_sum"]) == 5
+    assert float(metrics["weight_sum"]) == 6
 
 
 def test_gradients_reach_what_copies(network):
@@ -94,6 +97,7 @@ def test_gradients_reach_what_copies(network):
         "decoder_target_tokens": np.array([[2, 4]]),
     }
     gradient = jax.grad(lambda params: CopyingModel(module).loss_fn(params, batch)[0])(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     assert np.asarray(gradient["copy_token"])[[1, 2, 3]].all()
     assert not np.asarray(gradient["copy_token"])[4:].any()  # of tokens that no query has
     assert gradient["copy_next"] < 0  # the second target stands behind the first
@@ -155,3 +159,13 @@ def test_a_folder_holds_it(network, tmp_path):
     assert isinstance(loaded, CopyingDecoder)
     assert loaded.module == module and loaded.eos_id == 17
     jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
+
+
+def test_a_folder_that_names_other_tokens(network, tmp_path):
+    module, params = network
+    CopyingDecoder(module, params, eos_id=17).save(tmp_path)
+    file = tmp_path / network_folder.CONFIG_FILE
+    for wrong in (module.text_of[:-1], (WORDS, *module.text_of[1:]), (-5, *module.text_of[1:])):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "text_of": wrong}))
+        with pytest.raises(InputError, match="text_of must name"):
+            network_folder.load_model(tmp_path)

@@ -43,7 +43,9 @@ def copying_network(
 _OF_FLAX = ("parent", "name")
 
 
-def counted(dataset: Dataset, words: Vocabulary, titles: Docids, written: Docids, vocab_size: int) -> dict[str, Any]:
+def counted(
+    dataset: Dataset, words: Vocabulary, titles: Docids, written: Docids, module: EncoderDecoder
+) -> dict[str, Any]:
     """What the further parameters start from: of each id the logarithm of its share of all that titles are written
     with, and of each token that of how much more often it stands in the titles that answer training questions in which
     it stands than in any title.
@@ -53,13 +55,16 @@ def counted(dataset: Dataset, words: Vocabulary, titles: Docids, written: Docids
       words: the vocabulary of both.
       titles: of the documents, as text.
       written: the same, in decoder ids.
-      vocab_size: of the decoder.
+      module: the network, whose tables may have more rows than there are words.
+
+    Returns:
+      `id_bias` float32[written vocabulary], `copy_token` float32[read vocabulary], `copy_next` float32.
     """
-    asked, copied, anywhere = (np.zeros(words.size) for _ in range(3))
+    asked, copied, anywhere = (np.zeros(module.input_vocab_size) for _ in range(3))
     for row in range(len(titles)):
         anywhere[_tokens(titles, row)] += 1
     for question, answers in _answered(dataset):
-        own = np.unique(words.encode_batch([question])[0])
+        own = np.unique(np.asarray(words.encode_batch([question])[0], np.int64))
         asked[own] += 1
         rows = {int(row) for document in answers for row in titles.rows_of(document)}
         copied[np.intersect1d(own, np.concatenate([_tokens(titles, row) for row in sorted(rows)]))] += 1
@@ -67,7 +72,7 @@ def counted(dataset: Dataset, words: Vocabulary, titles: Docids, written: Docids
     rate = (copied + PRIOR * share) / (asked + PRIOR)
     chance = (anywhere + 1) / (len(titles) + 1)
     return {
-        "id_bias": np.log(_shares(written, vocab_size)).astype(np.float32),
+        "id_bias": np.log(_shares(written, module.vocab_size)).astype(np.float32),
         "copy_token": np.log(rate / chance).astype(np.float32),
         "copy_next": np.float32(NEXT),
     }

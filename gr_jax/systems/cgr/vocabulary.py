@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import pathlib
-import shutil
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -74,7 +73,7 @@ def title_states(
     corpus: pathlib.Path,
     vocabulary: pathlib.Path,
     *,
-    encoder: str,
+    encoder: pretrained.Encoder,
     content: bool,
     length: int,
     title_tokens: int,
@@ -82,11 +81,13 @@ def title_states(
     """What the encoder makes of each title's tokens, page by page: `states.npy`, float32[tokens, d]. Interrupted, it
     goes on behind the last block of pages.
 
+    Documents of one title are one page: its contents are read one behind the other, in the order of the documents.
+
     Args:
       encoder, content, length, title_tokens: see `Contextual`.
     """
     dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
-    config, params = _encoder(encoder, words)
+    config, params = _encoder(encoder.name, words)
     titles = titles_of(dataset, words, title_tokens)
     rewrite, shift = get_transform(dataset.transform), titles.meta["shift"]
     module, files = models.TextEncoder(config), []
@@ -117,7 +118,6 @@ def title_states(
     np.concatenate(blocks, out=states)
     states.flush()
     place.notes.update({"pages": len(titles), "states": len(states)})
-    shutil.rmtree(place.work, ignore_errors=True)
 
 
 def vocabulary_of_titles(corpus: Stage, words: Stage, settings: Contextual) -> Stage:
@@ -126,7 +126,7 @@ def vocabulary_of_titles(corpus: Stage, words: Stage, settings: Contextual) -> S
     if not settings.vanilla:
         states = title_states(
             corpus, words,
-            encoder=settings.encoder, content=settings.content, length=settings.length,
+            encoder=pretrained.Encoder(settings.encoder), content=settings.content, length=settings.length,
             title_tokens=settings.title_tokens,
         )  # fmt: skip
     return contextual_vocabulary(corpus, words, states, settings=settings)
@@ -137,8 +137,6 @@ def contextual_vocabulary(
     place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, states: pathlib.Path | None, *, settings: Contextual
 ) -> None:
     """Titles as text, the decoder's vocabulary, and the titles written in it.
-
-    Documents of one title are one page: its contents are read one behind the other, in the order of the documents.
 
     It holds `titles` (docids in text tokens), `docids` and `of_vectors` (the same in decoder ids, as other stages
     expect them), `text_of.npy` (int32[vocab], see `TokenTextTrie`) and `table.npy` (float32[vocab, d], rows of unit

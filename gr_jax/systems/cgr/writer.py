@@ -106,7 +106,7 @@ def _start(
     params = _with_table(params, load_table(contextual), network.temperature)
     if copying:
         titles = load_titles(contextual)
-        start = copies.counted(dataset, words, titles, load_docids(contextual), module.vocab_size)
+        start = copies.counted(dataset, words, titles, load_docids(contextual), module)
         module, params = copies.copying_network(module, params, titles, load_text_of(contextual), start)
     return module, params, pretrained
 
@@ -121,7 +121,8 @@ def _with_table(params: dict, table: np.ndarray, temperature: float) -> dict:
     return {**params, "decoder_token_embedder": {"embedding": inputs}, "decoder": decoder}
 
 
-# The matrix stays as it was built (section 4.1). Of several patterns that match the first decides, so it stands first.
+# The matrix stays as it was built (section 4.1). Of several patterns that match the first decides: it
+# stands first, and is said once more so that no other factor for it does.
 FIXED = {"decoder/logits_dense": 0.0, "decoder_token_embedder": 0.0}
 
 

@@ -1,6 +1,7 @@
 """CGR on a few documents: its vocabulary, what it learns, pages of several documents, and what does not fit."""
 
 import dataclasses
+import shutil
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gr_jax import corpus as corpus_lib
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.contextual_states import states_in_context
+from gr_jax.models.copying_ids import CopyingDecoder
 from gr_jax.models.text_encoder import TextEncoder
 from gr_jax.stages import pretrained
 from gr_jax.stages.docids import load_docids
@@ -23,6 +25,7 @@ from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
 from gr_jax.text import ByteVocabulary
 from tests import small_data
 from tests.models import random_folders
+from tests.systems import one_setting
 
 COUNT = 24
 TITLE = 20  # bytes of a title
@@ -246,3 +249,43 @@ def test_what_does_not_fit(beir, encoder, tmp_path):
     unasked = small_data.write_beir(tmp_path / "unasked", count=COUNT, queries=False)
     with pytest.raises(InputError, match="CGR learns from training questions"):
         system.run(unasked, tmp_path / "unasked_run", **quiet)
+
+
+def test_copying_is_counted_on_training_questions(beir, encoder, tmp_path):
+    """Where the encoder's table has more rows than there are words; and the index answers the same when it is opened
+    again."""
+    system = cgr(
+        encoder, network=Network(encoder=str(encoder), vocabulary="byte", outputs="random", width=32, heads=2,
+        mlp_width=32, decoder_layers=1), training=None, copying=True,
+    )  # fmt: skip
+    searcher = system.run(beir, tmp_path / "run", until="index", say=lambda line: None)
+    network = searcher.retriever.model
+    assert isinstance(network, CopyingDecoder)
+    dataset, words = corpus_lib.read_beir(beir), ByteVocabulary()
+    titles = load_titles(next((tmp_path / "shared").glob("contextual_vocabulary-*")))
+    of_titles = [set(titles.sequence(row)) for row in range(len(titles))]
+    asked, copied = np.zeros(264), np.zeros(264)
+    for query_id, grades in dataset.split("train").items():
+        own = set(words.encode(dataset.queries.text(query_id)))
+        row = int(titles.rows_of(dataset.corpus.index_of(next(iter(grades))))[0])
+        for token in own:
+            asked[token] += 1
+            copied[token] += token + titles.meta["shift"] in of_titles[row]
+    share = copied.sum() / asked.sum()
+    for token in np.flatnonzero(asked):
+        rate = (copied[token] + 5 * share) / (asked[token] + 5)
+        chance = (sum(token + titles.meta["shift"] in one for one in of_titles) + 1) / (len(titles) + 1)
+        assert network.params["copy_token"][token] == pytest.approx(np.log(rate / chance), abs=1e-5)
+    np.testing.assert_allclose(np.exp(network.params["id_bias"]).sum(), 1, rtol=1e-5)
+    questions = dataset.split_queries("train").texts
+    again = gr_jax.load(tmp_path / "run" / "index")
+    np.testing.assert_array_equal(again.retrieve(questions, 3).doc_index, searcher.retrieve(questions, 3).doc_index)
+
+
+def test_other_weights_are_read_anew(beir, encoder, tmp_path):
+    """An encoder's states are known by what it holds, and not by where it lies."""
+    copied = tmp_path / "encoder"
+    shutil.copytree(encoder, copied)
+    keys = [one_setting.stages(cgr(folder))["title_states"].key for folder in (encoder, copied)]
+    random_folders.write_bert(copied, vocab_size=264, max_position_embeddings=120)
+    assert keys[0] == keys[1] != one_setting.stages(cgr(copied))["title_states"].key
