@@ -6,8 +6,8 @@ them differ. 78% of them ask for a title that no training question asks for. Not
 
 Before anything is trained, rows on dev say what the vocabulary itself knows: with the tokens of a title written in
 their order by beam search, and as a bag, which is the same sum over the tokens of every title there is, each in its
-likeliest sense, so that nothing is lost on the way. Rows of the matrix say whether it is what the paper describes, and
-how large it grows.
+likeliest sense, so that nothing is lost on the way. What is copied is counted on training questions. Rows of the
+matrix say whether it is what the paper describes, and how large it grows.
 """
 
 from __future__ import annotations

@@ -38,13 +38,14 @@ class CGR(System):
 
     An encoder reads every title with its document behind it. Its states of one token are clustered, and every cluster
     is an id of the decoder, which reads and writes these vectors and never changes them. Under a trie of titles each
-    token may be written in all its senses (A.1). A document is found by its title alone, so that new pages need no
-    training.
+    token may be written in all its senses (A.1). A document is found by its title alone, so that a new page needs no
+    training where its title is made of tokens that other titles have.
 
     It deviates from the paper in the networks: MiniLM reads titles and questions, where the paper has T5-large for
-    both, and the decoder starts from the question's vector. Vectors of ids have unit length, and a logit is a cosine
-    divided by `Network.temperature`; the paper has centroids as they are. Titles are cut at
-    `Contextual.title_tokens`, and documents whose titles are equal then are one page.
+    both, and the decoder starts from the question's vector. Vectors of ids have unit length, and an untrained logit
+    is a cosine divided by `Network.temperature`; the paper has centroids as they are. Scores are sums of logits, and
+    50 hypotheses are kept; the paper has log-probabilities, and 10. Titles are cut at `Contextual.title_tokens`, and
+    documents whose titles are equal then are one page.
 
     Attributes:
       contextual: the decoder's vocabulary.
