@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -40,6 +41,7 @@ def kmeans_of_groups(
     k: int | None,
     *,
     seed: int = 0,
+    starts: int = 4,
     iterations: int = 50,
     tolerance: float = 1e-4,
     progress: bool = False,
@@ -54,6 +56,7 @@ def kmeans_of_groups(
       groups: the group of each point, any numbers.
       k: clusters of a group; None keeps every point.
       seed: of the seeding, with the group's number.
+      starts: clusterings of a group that are tried, of which the one with the least inertia stays.
       iterations, tolerance: as of `kmeans`.
       progress: show a bar.
 
@@ -64,13 +67,15 @@ def kmeans_of_groups(
         raise InputError("a group needs at least one cluster", "Give k ≥ 1, or None for every point.", value=k)
     if seed < 0:
         raise InputError("a seed cannot be negative", "Give seed ≥ 0.", value=seed)
+    if starts < 1:
+        raise InputError("a clustering starts somewhere", "Give starts ≥ 1.", value=starts)
     points = check_embeddings(embeddings, "euclidean")
     groups = np.asarray(groups)
     if groups.shape != (len(points),) or groups.dtype.kind not in "iu":
         raise InputError(f"groups of shape {groups.shape} for {len(points)} points", "Give each point one number.")
     order = np.argsort(groups, kind="stable")
-    numbers, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
-    members = np.split(order, starts[1:])
+    numbers, firsts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+    members = np.split(order, firsts[1:])
     nearest = np.empty(len(points), np.int64)  # within the group
     centroids: list[np.ndarray] = [np.empty(0)] * len(numbers)
     if k is None:
@@ -80,25 +85,15 @@ def kmeans_of_groups(
             if sizes[rows[0]] <= k:
                 for row in rows:
                     nearest[members[row]], centroids[row] = np.arange(sizes[row]), points[members[row]]
-            elif sizes[rows[0]] > _LARGE:
-                row = rows[0]
-                found = kmeans(
-                    points[members[row]], k, seed=_seed(seed, numbers[row]), iterations=iterations, tolerance=tolerance
-                )
-                nearest[members[row]], centroids[row] = found.assignments, found.centroids
             else:
-                padded = np.zeros((_rows(len(rows)), _padded(int(sizes[rows].max())), points.shape[1]), np.float32)
-                counts = np.ones(len(padded), np.int32)  # a batch that is not full has groups of one point, of zeros
-                uniforms = np.zeros((len(padded), *seeding_numbers(k, 0).shape), np.float32)
-                for place, row in enumerate(rows):
-                    padded[place, : sizes[row]] = points[members[row]]
-                    counts[place], uniforms[place] = sizes[row], seeding_numbers(k, *_seed(seed, numbers[row]))
-                fitted = lloyd.fit_batch(
-                    padded, counts, uniforms, k=k, iterations=iterations, tolerance=tolerance, spherical=False
-                )
-                centers, own = np.asarray(fitted[0]), np.asarray(fitted[1])
-                for place, row in enumerate(rows):
-                    nearest[members[row]], centroids[row] = own[place, : sizes[row]], centers[place]
+                least = np.full(len(rows), np.inf)
+                clouds = [points[members[row]] for row in rows]
+                for start in range(starts):
+                    seeds = [_seed(seed, numbers[row], start) for row in rows]
+                    fitted = _fit(clouds, k, seeds, iterations, tolerance)
+                    for place, (row, (its, centers, inertia)) in enumerate(zip(rows, fitted, strict=True)):
+                        if inertia < least[place]:
+                            least[place], nearest[members[row]], centroids[row] = inertia, its, centers
             bar.advance(len(rows))
     kept, group_of, first = [], [], 0
     assignments = np.empty(len(points), np.int32)
@@ -116,8 +111,32 @@ def kmeans_of_groups(
     return GroupedKMeans(whole, np.asarray(group_of, np.int64), assignments, inertia)
 
 
-def _seed(seed: int, group: int) -> tuple[int, ...]:
-    return (seed, int(group) & 0xFFFFFFFF)
+def _fit(
+    groups: Sequence[Float[np.ndarray, "_ d"]],
+    k: int,
+    seeds: Sequence[tuple[int, ...]],
+    iterations: int,
+    tolerance: float,
+) -> list[tuple[np.ndarray, np.ndarray, float]]:
+    """Of each group of more than k points the cluster of each point, the centroids, and the inertia: of a large one, or
+    of several as one program."""
+    if len(groups[0]) > _LARGE:
+        found = kmeans(groups[0], k, seed=seeds[0], iterations=iterations, tolerance=tolerance)
+        return [(found.assignments, found.centroids, found.inertia)]
+    shape = _rows(len(groups)), _padded(max(map(len, groups))), groups[0].shape[1]
+    padded = np.zeros(shape, np.float32)
+    counts = np.ones(len(padded), np.int32)  # a batch that is not full has groups of one point, of zeros
+    uniforms = np.zeros((len(padded), *seeding_numbers(k, 0).shape), np.float32)
+    for place, (points, numbers) in enumerate(zip(groups, seeds, strict=True)):
+        padded[place, : len(points)] = points
+        counts[place], uniforms[place] = len(points), seeding_numbers(k, *numbers)
+    fitted = lloyd.fit_batch(padded, counts, uniforms, k=k, iterations=iterations, tolerance=tolerance, spherical=False)
+    centers, own, inertia = (np.asarray(one) for one in fitted[:3])
+    return [(own[i, : len(points)], centers[i], float(inertia[i])) for i, points in enumerate(groups)]
+
+
+def _seed(seed: int, group: int, start: int) -> tuple[int, ...]:
+    return (seed, int(group) & 0xFFFFFFFF, start)
 
 
 def _padded(size: int) -> int:

@@ -15,5 +15,6 @@ from gr_jax.docids.spans import TokenText as TokenText
 from gr_jax.docids.spans import token_text as token_text
 from gr_jax.docids.statistics import describe as describe
 from gr_jax.docids.statistics import statistics as statistics
+from gr_jax.docids.titles import title_of as title_of
 from gr_jax.docids.titles import titles as titles
 from gr_jax.docids.token_vectors import token_vectors as token_vectors

@@ -6,9 +6,15 @@ from collections.abc import Sequence
 
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
-from gr_jax.text import Vocabulary
+from gr_jax.text import Vocabulary, get_transform
 
 DUPLICATES = ("number", "share", "refuse")
+WORDS_OF_A_TITLE = 8
+
+
+def title_of(title: str, content: str) -> str:
+    """A document's title on one line; of one without title the first words of its content."""
+    return " ".join(title.split() or content.split()[:WORDS_OF_A_TITLE])
 
 
 def titles(
@@ -20,6 +26,7 @@ def titles(
     max_length: int = 32,
     names: Sequence[str] | None = None,
     beside: Docids | None = None,
+    transform: str = "none",
 ) -> Docids:
     """One docid for each document: the tokens of its title, ended by the vocabulary's end of sequence.
 
@@ -38,6 +45,7 @@ def titles(
       names: names of the documents, for messages.
       beside: titles of other documents, made with the same settings, that these stand beside: one that is among them
         already is numbered, where titles are.
+      transform: name of the text transform that titles are rewritten by before they are cut into tokens.
 
     Raises:
       InputError: a document without title; equal titles under "refuse"; an unknown policy; a max_length that has no
@@ -48,7 +56,8 @@ def titles(
     if max_length < 1:
         raise InputError("titles need room for a token", "Give max_length ≥ 1.", value=max_length)
     writer = _Writer(vocabulary, max_length)
-    called = [str(text) for text in texts]
+    rewrite = get_transform(transform)
+    called = [rewrite(str(text)) for text in texts]
     written = writer.write(called)
     empty = [index for index, tokens in enumerate(written) if not tokens]
     if empty:
@@ -79,6 +88,7 @@ def titles(
             "untitled": untitled,
             "max_length": max_length,
             "shift": shift,
+            "transform": transform,
             "vocabulary": vocabulary.fingerprint,
         },
     )

@@ -322,14 +322,13 @@ class GenerativeRetriever:
         assert isinstance(constraint, (Trie, TokenTextTrie)) and isinstance(self.documents_of, BestDocid)
         if len(gone):
             docids = docids.without(gone)
-            constraint = (
-                Trie.from_docids(docids)
-                if isinstance(constraint, Trie)
-                else TokenTextTrie.from_docids(docids, np.asarray(constraint.text_of))
-            )
+            constraint = _same_kind(constraint, docids)
         if add is not None:
             more = self._name(add, docids)
-            constraint, docids = constraint.add(more), docids.joined(more)
+            joined = docids.joined(more)
+            shares = docids.meta.get("duplicates") == "share" and len(joined) < len(docids) + len(more)
+            # A docid that is there already cannot be added to a trie, which is made anew with its further documents.
+            constraint, docids = _same_kind(constraint, joined) if shares else constraint.add(more), joined
         self.constraint, self.num_documents = constraint, constraint.num_documents
         self.documents_of = BestDocid(docids, text_of=self.documents_of.text_of)
         if self.max_len is None:
@@ -339,8 +338,23 @@ class GenerativeRetriever:
     def _name(self, add: Corpus, docids: Docids) -> Docids:
         if self.name_documents is not None:
             return self.name_documents(add, docids)
-        settings = {name: docids.meta[name] for name in ("duplicates", "untitled", "max_length")}
-        return docids_lib.titles(add.titles, self.vocabulary, names=add.doc_ids, beside=docids, **settings)
+        meta = docids.meta
+        called = list(add.titles)
+        if not meta["untitled"]:  # who gave no name for documents without title has them called by their first words
+            called = list(map(docids_lib.title_of, add.titles, add.texts))
+        more = docids_lib.titles(
+            called,
+            self.vocabulary,
+            duplicates=meta["duplicates"],
+            untitled=meta["untitled"],
+            max_length=meta["max_length"],
+            names=add.doc_ids,
+            beside=docids,
+            transform=meta.get("transform", "none"),  # older folders have none
+        )
+        if isinstance(self.constraint, TokenTextTrie):
+            _check_written(more, self.constraint, add.doc_ids)
+        return more
 
     def save(
         self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = ""
@@ -406,3 +420,29 @@ def _without_end(found: Beams, row: int, beam: int, eos_id: int | None) -> tuple
     """What a beam wrote, without EOS."""
     written = tuple(found.sequences[row, beam, : found.lengths[row, beam]].tolist())
     return written[:-1] if written and written[-1] == eos_id else written
+
+
+def _same_kind(constraint: Trie | TokenTextTrie, docids: Docids) -> Trie | TokenTextTrie:
+    """The trie of other docids."""
+    if isinstance(constraint, Trie):
+        return Trie.from_docids(docids)
+    return TokenTextTrie.from_docids(docids, np.asarray(constraint.text_of))
+
+
+def _check_written(titles: Docids, trie: TokenTextTrie, names: Sequence[str]) -> None:
+    """Refuses titles with tokens that the decoder has no id for.
+
+    Raises:
+      InputError: names the first document with such a title.
+    """
+    text_of = np.asarray(trie.text_of)
+    written = np.zeros(titles.vocab_size, bool)
+    written[text_of[text_of >= 0]] = True
+    for row in range(len(titles)):
+        if not written[titles.sequence(row)].all():
+            raise InputError(
+                f"the title of document {names[int(titles.documents_of(row)[0])]!r} has a token that stood in no title "
+                "when the decoder's vocabulary was made",
+                "Make the index anew, or write the title in other words.",
+                value=titles.name(row),
+            )

@@ -27,8 +27,6 @@ SCHEMES = {
     "atomic": (),
     "naive_numeric": (),
 }
-# What a document without a title is called, where titles are docids.
-WORDS_OF_A_TITLE = 8
 
 
 @gin.register(module="gr_jax")
@@ -151,7 +149,7 @@ def _make(dataset: corpus_lib.Dataset, vectors: Any, words: Any, settings: Ident
         )
     if settings.scheme == "titles":
         return docids_lib.titles(
-            [title_of(document) for document in dataset.corpus],
+            [docids_lib.title_of(document.title, document.text) for document in dataset.corpus],
             words,
             duplicates=settings.duplicates,
             max_length=settings.title_tokens,
@@ -160,12 +158,6 @@ def _make(dataset: corpus_lib.Dataset, vectors: Any, words: Any, settings: Ident
     if settings.scheme == "atomic":
         return docids_lib.atomic(len(dataset.corpus))
     return docids_lib.naive_numeric(len(dataset.corpus))
-
-
-def title_of(document: corpus_lib.Document) -> str:
-    """A document's title on one line; of one without title its first words."""
-    words = document.title.split() or document.text.split()[:WORDS_OF_A_TITLE]
-    return " ".join(words)
 
 
 def load_docids(folder: pathlib.Path) -> docids_lib.Docids:

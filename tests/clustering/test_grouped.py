@@ -43,6 +43,20 @@ def test_inertia_is_that_of_scikit_learn(large, monkeypatch):
         np.testing.assert_array_equal(own[distances.argmin(axis=1)], found.assignments[groups == group])
 
 
+def test_the_best_of_several_starts_stays():
+    points, groups = points_of([60, 140, *[12] * 30])
+    one, four = (kmeans_of_groups(points, groups, 5, starts=starts) for starts in (1, 4))
+
+    def of_groups(found):
+        distances = np.sum((points - found.centroids[found.assignments]) ** 2, axis=1)
+        return np.bincount(groups // 7, distances)
+
+    assert (of_groups(four) <= of_groups(one) * (1 + 1e-5)).all()  # of each, and not only together
+    assert four.inertia < one.inertia
+    with pytest.raises(InputError, match="starts ≥ 1"):
+        kmeans_of_groups(points, groups, 5, starts=0)
+
+
 def test_a_group_does_not_depend_on_the_others():
     points, groups = points_of([30, 200, 12, 7])
     whole = kmeans_of_groups(points, groups, 3, seed=4)

@@ -23,7 +23,6 @@ from gr_jax.docids.contextual_tokens import UNUSED, ContextualTokens, contextual
 from gr_jax.errors import InputError
 from gr_jax.models.contextual_states import states_in_context
 from gr_jax.stages import pretrained
-from gr_jax.stages.docids import title_of
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.networks import VOCABULARY_MULTIPLE
@@ -132,7 +131,7 @@ def vocabulary_of_titles(corpus: Stage, words: Stage, settings: Contextual) -> S
     return contextual_vocabulary(corpus, words, states, settings=settings)
 
 
-@stage(shared=True)
+@stage(shared=True, version=2)
 def contextual_vocabulary(
     place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, states: pathlib.Path | None, *, settings: Contextual
 ) -> None:
@@ -190,13 +189,20 @@ def _encoder(name: str, words: Vocabulary) -> tuple[Any, Any]:
 
 def titles_of(dataset: Dataset, words: Vocabulary, title_tokens: int) -> Docids:
     """The titles of the documents, those of one page shared by its documents."""
-    rewrite = get_transform(dataset.transform)
+    called = [docids_lib.title_of(document.title, document.text) for document in dataset.corpus]
+    nameless = next((place for place, title in enumerate(called) if not title), None)
+    if nameless is not None:
+        raise InputError(
+            f"document {dataset.corpus.doc_ids[nameless]!r} has neither title nor text",
+            "Give it a title, or leave it out.",
+        )
     return docids_lib.titles(
-        [rewrite(title_of(document)) for document in dataset.corpus],
+        called,
         words,
         duplicates="share",
         max_length=title_tokens,
         names=dataset.corpus.doc_ids,
+        transform=dataset.transform,
     )
 
 

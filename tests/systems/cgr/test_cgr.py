@@ -10,6 +10,7 @@ import pytest
 import gr_jax
 from benchmarks import small_systems
 from gr_jax import corpus as corpus_lib
+from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.contextual_states import states_in_context
@@ -289,3 +290,38 @@ def test_other_weights_are_read_anew(beir, encoder, tmp_path):
     keys = [one_setting.stages(cgr(folder))["title_states"].key for folder in (encoder, copied)]
     random_folders.write_bert(copied, vocab_size=264, max_position_embeddings=120)
     assert keys[0] == keys[1] != one_setting.stages(cgr(copied))["title_states"].key
+
+
+def test_documents_come_and_go_without_training(beir, encoder, tmp_path):
+    """A further document of a page is found with it; one without title goes by its first words; a title with a token
+    that none had is refused, and nothing is changed then."""
+    made = cgr(encoder, training=None).run(beir, tmp_path / "run", until="index", say=lambda line: None)
+    corpus, retriever = made.corpus, made.retriever
+    letters = {letter for title in corpus.titles for letter in title}
+    known = "".join(sorted(letter for letter in letters if letter.isalpha()))[:6]
+    more = Corpus.from_documents(
+        [Document("again", corpus.titles[3], "More of it."), Document("nameless", "", f"{known} {known}")]
+    )
+    made.update(add=more)
+    again, nameless = COUNT, COUNT + 1
+    (row,) = retriever.docids.rows_of(again).tolist()
+    assert retriever.docids.documents_of(row).tolist() == [3, again]
+    assert retriever.docids.name(int(retriever.docids.rows_of(nameless)[0])) == f"{known} {known}"
+    found = retriever.retrieve(["anything"], COUNT + 2).doc_index[0].tolist()
+    assert {again, nameless} <= set(found) and abs(found.index(again) - found.index(3)) == 1
+    unknown = next(letter for letter in "QXZ%&+@#" if letter not in letters)
+    with pytest.raises(InputError, match=f"document 'other' has a token that stood in no title.*{unknown}"):
+        made.update(add=Corpus.from_documents([Document("other", unknown, "text")]))
+    assert retriever.num_documents == COUNT + 2
+    made.update(remove=[corpus.doc_ids[3]])
+    found = retriever.retrieve(["anything"], COUNT + 2).doc_index[0].tolist()
+    assert again in found and 3 not in found
+
+
+def test_a_document_without_title_and_text_is_named(beir, encoder, tmp_path):
+    folder = small_data.write_beir(tmp_path / "few", count=4)
+    rows = small_data.documents(4)
+    rows[2] |= {"title": "", "text": ""}
+    small_data.write_jsonl(folder / "corpus.jsonl", rows)
+    with pytest.raises(InputError, match=f"{rows[2]['_id']!r} has neither title nor text"):
+        cgr(encoder, training=None).run(folder, tmp_path / "run", until="index", say=lambda line: None)
