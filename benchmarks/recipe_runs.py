@@ -158,8 +158,7 @@ class RecipeRun:
         Raises:
           InputError: the process failed.
         """
-        self._take()
-        launch("recipe", *self.arguments())
+        self._launch("recipe")
 
     @functools.cache  # noqa: B019
     def train(self) -> None:
@@ -168,8 +167,7 @@ class RecipeRun:
         Raises:
           InputError: the process failed.
         """
-        self._take()
-        launch("train", *self.arguments())
+        self._launch("train")
 
     @functools.cache  # noqa: B019
     def index(self) -> None:
@@ -178,8 +176,11 @@ class RecipeRun:
         Raises:
           InputError: the process failed.
         """
+        self._launch("index")
+
+    def _launch(self, program: str) -> None:
         self._take()
-        launch("index", *self.arguments())
+        launch(program, *self.arguments())
 
     def _take(self) -> None:
         for other in (self.trained, self.encoder, self.queries, self.teacher):

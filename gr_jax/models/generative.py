@@ -262,7 +262,12 @@ class EncoderDecoderModel:
         features = self._features(params, rows, dropout_rng)  # --> [batch, n · length, d]
         apart = features.reshape(batch * n, length, -1)  # so that place t is level t
         targets = sequences.reshape(batch * n, length)
-        (losses,), _ = self._token_losses(params, [apart], {"decoder_target_tokens": targets})
+        each = {
+            "encoder_input_tokens": jnp.repeat(encoder_tokens, n, axis=0),
+            "decoder_input_tokens": rows["decoder_input_tokens"].reshape(batch * n, length),
+            "decoder_target_tokens": targets,
+        }
+        (losses,), _ = self._token_losses(params, [apart], each)
         written = jnp.where(targets != 0, losses.log_prob, 0.0)
         return jnp.sum(written, axis=-1).reshape(batch, n)
 

@@ -89,6 +89,27 @@ def test_examples_that_share_a_row_copy_each_from_its_own_query(network):
     assert float(metrics["weight_sum"]) == 6
 
 
+def test_several_sequences_of_a_query_have_their_scores(network):
+    module, params = network
+    model, sources = CopyingModel(module), np.array([[1, 2, 3], [8, 6, 5]])
+    sequences = np.array([[[2, 4, 17], [10, 17, 0]], [[16, 12, 17], [9, 17, 0]]])
+    together = model.sequence_log_probs(params, sources, sequences)
+    for row, n in np.ndindex(2, 2):
+        length = np.count_nonzero(sequences[row, n])
+        batch = {
+            "encoder_input_tokens": sources[row][None],
+            "decoder_input_tokens": np.array([[0, *sequences[row, n, : length - 1]]]),
+            "decoder_target_tokens": sequences[row, n, :length][None],
+            "decoder_loss_weights": np.ones((1, length), np.float32),
+        }
+        np.testing.assert_allclose(together[row, n], model.score_batch(params, batch)[0], rtol=1e-5)
+
+
+def test_there_are_no_levels(network):
+    with pytest.raises(InputError, match="vocabulary"):
+        CopyingModel(network[0], normalize="level", levels=((1, 5), (6, 5)))
+
+
 def test_gradients_reach_what_copies(network):
     module, params = network
     batch = {
@@ -105,8 +126,7 @@ def test_gradients_reach_what_copies(network):
 
 @pytest.mark.parametrize("normalize, unroll", [("vocabulary", None), ("constraint", None), ("none", 1)])
 def test_beam_search_is_enumeration(network, normalize, unroll):
-    """Of every way to write every title its score, by teacher forcing; of the ways the best. Sums of logits may rise
-    with every token, so that nothing ends early there."""
+    """Of every way to write every title its score, by teacher forcing; of the ways the best."""
     module, params = network
     titles = Docids.build(TITLES, vocab_size=10, eos_id=9, scheme="titles")
     text_of = np.array([*TEXT_OF[:-2], 9, -1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from gr_jax.text import Vocabulary, get_transform
 # A token of the question that nobody counted is taken for as likely in the title as all are together, with the weight
 # of so many questions.
 PRIOR = 5.0
-# Where nobody asked anything, so many of a question's tokens stand in its title.
+# Where no training question says how often, this share of a question's tokens stands in its title.
 SHARE = 0.2
 # The token behind the one written last, in the question: e^2 times as likely as it would be elsewhere there.
 NEXT = 2.0
@@ -33,14 +34,15 @@ def copying_network(
       titles: as text.
       text_of: the text token of each decoder id.
       start: of `counted`.
+
+    Returns:
+      The network, and its parameters.
     """
-    fields = {name: getattr(module, name) for name in EncoderDecoder.__dataclass_fields__ if name not in _OF_FLAX}
+    own = [field.name for field in dataclasses.fields(EncoderDecoder) if field.name not in ("parent", "name")]
+    fields = {name: getattr(module, name) for name in own}
     tokens = np.where((text_of < 0) | (text_of == titles.eos_id), UNCOPIED, text_of - titles.meta["shift"])
     copying = CopyingEncoderDecoder(**fields, text_of=tuple(tokens.tolist()))
     return copying, {**params, **start}
-
-
-_OF_FLAX = ("parent", "name")
 
 
 def counted(

@@ -28,7 +28,7 @@ from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.networks import VOCABULARY_MULTIPLE
 from gr_jax.stages.settings import Settings, setting
 from gr_jax.stages.vocabulary import load_vocabulary
-from gr_jax.text import Vocabulary, get_transform
+from gr_jax.text import HuggingFaceVocabulary, Vocabulary, get_transform
 
 _BLOCK = 1024  # pages that are read at a time
 
@@ -42,9 +42,10 @@ class Contextual(Settings):
       encoder: what reads titles in their documents (the paper's EMB): "minilm", or a Hugging Face folder of T5 or BERT.
       clusters: ids of a token at most (the paper's k = 5), each the centroid of some of its states. None: every state
         has one of its own.
-      vanilla: instead, the encoder's own embedding of every token of its vocabulary, as GENRE has it.
+      vanilla: instead, the encoder's own embedding of every token of its vocabulary, as GENRE has it; `clusters`,
+        `content`, `length` and `seed` say nothing then.
       content: what is read: the title and the documents behind it; False: the title alone.
-      length: tokens read of both.
+      length: tokens read of both; of a title alone all.
       title_tokens: tokens kept of a title.
       seed: of the clustering.
     """
@@ -58,7 +59,7 @@ class Contextual(Settings):
     seed: int = setting(0, at_least=0)
 
     def check(self) -> None:
-        if self.title_tokens + 2 > self.length:
+        if self.content and not self.vanilla and self.title_tokens + 2 > self.length:
             raise InputError(
                 "a title of that length would be cut where it is read",
                 f"Set Contextual.length to {self.title_tokens + 2} or more.",
@@ -184,6 +185,14 @@ def _encoder(name: str, words: Vocabulary) -> tuple[Any, Any]:
             "Set Contextual.encoder and Network.encoder to networks of one vocabulary.",
             value=name,
         )
+    tokenizer = pretrained.pretrained_folder(name) / "tokenizer.json"
+    if isinstance(words, HuggingFaceVocabulary) and tokenizer.is_file():
+        if HuggingFaceVocabulary(tokenizer).fingerprint != words.fingerprint:
+            raise InputError(
+                "titles are cut by one tokenizer and read by an encoder that has another",
+                "Set Contextual.encoder and Network.encoder to encoders with the same tokenizer.",
+                file=tokenizer,
+            )
     return config, params
 
 

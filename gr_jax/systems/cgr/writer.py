@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import gin
@@ -101,8 +102,7 @@ def _start(
             "Set Contextual.encoder to an encoder that is as wide as the network.",
             value=network.encoder,
         )
-    plain = dataclasses.replace(network, outputs="random")
-    params = networks.initial_parameters(module, plain, pretrained, load_docids(contextual), None, seed)
+    params = networks.initial_parameters(module, network, pretrained, load_docids(contextual), None, seed)
     params = _with_table(params, load_table(contextual), network.temperature)
     if copying:
         titles = load_titles(contextual)
@@ -121,9 +121,11 @@ def _with_table(params: dict, table: np.ndarray, temperature: float) -> dict:
     return {**params, "decoder_token_embedder": {"embedding": inputs}, "decoder": decoder}
 
 
-# The matrix stays as it was built (section 4.1). Of several patterns that match the first decides: it
-# stands first, and is said once more so that no other factor for it does.
-FIXED = {"decoder/logits_dense": 0.0, "decoder_token_embedder": 0.0}
+def _matrix_held(multipliers: Mapping[str, float]) -> dict[str, float]:
+    """The same factors on learning rates, but that the matrix stays as it was built (section 4.1). Of several patterns
+    that match, the first decides."""
+    held = {"decoder/logits_dense": 0.0, "decoder_token_embedder": 0.0}
+    return held | {pattern: factor for pattern, factor in multipliers.items() if pattern not in held}
 
 
 @stage(trains=True)
@@ -168,15 +170,14 @@ def model(
             seed=settings.seed,
         ),
         initial_params=params,
-        multipliers={
-            **FIXED,
-            **networks.learning_rate_multipliers(module, dataclasses.replace(network, outputs="centroid"), pretrained),
-            **FIXED,
-        },
+        multipliers=_matrix_held(
+            # Its vectors are centroids, and a decoder that learns quickly unlearns what they know.
+            networks.learning_rate_multipliers(module, dataclasses.replace(network, outputs="centroid"), pretrained)
+        ),
         evaluate=evaluate,
     )
     if settings.multipliers is not None:
-        settings = dataclasses.replace(settings, multipliers={**FIXED, **settings.multipliers, **FIXED})
+        settings = dataclasses.replace(settings, multipliers=_matrix_held(settings.multipliers))
     trained = training.fit(place, task, settings).params
     _decoder(module)(module, trained, eos_id=ids.eos_id).save(place.folder)
 

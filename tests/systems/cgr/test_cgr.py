@@ -23,7 +23,7 @@ from gr_jax.stages.write_docids import Training
 from gr_jax.systems.cgr import CGR, Contextual, TitleDecoding
 from gr_jax.systems.cgr import vocabulary as reading
 from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
-from gr_jax.text import ByteVocabulary
+from gr_jax.text import ByteVocabulary, HuggingFaceVocabulary
 from tests import small_data
 from tests.models import random_folders
 from tests.systems import one_setting
@@ -325,3 +325,27 @@ def test_a_document_without_title_and_text_is_named(beir, encoder, tmp_path):
     small_data.write_jsonl(folder / "corpus.jsonl", rows)
     with pytest.raises(InputError, match=f"{rows[2]['_id']!r} has neither title nor text"):
         cgr(encoder, training=None).run(folder, tmp_path / "run", until="index", say=lambda line: None)
+
+
+def test_an_encoder_of_another_tokenizer_is_refused(tmp_path):
+    """As large as the one that cuts titles, and with the same words in another order."""
+    tokenizers = pytest.importorskip("tokenizers")
+    special, made = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"], []
+    for order in (1, -1):
+        letters = [chr(ord("a") + place) for place in range(26)][::order]
+        words = {word: place for place, word in enumerate([*special, *letters])}
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "[UNK]"))
+        tokenizer.add_special_tokens(special)
+        folder = random_folders.write_bert(tmp_path / f"bert{order}", vocab_size=30, max_position_embeddings=64)
+        tokenizer.save(str(folder / "tokenizer.json"))
+        made.append(folder)
+    words = HuggingFaceVocabulary(made[0] / "tokenizer.json")
+    assert reading._encoder(str(made[0]), words)[0].vocab_size == 30
+    with pytest.raises(InputError, match="another"):
+        reading._encoder(str(made[1]), words)
+
+
+def test_pseudo_queries_that_nobody_makes(encoder):
+    system = cgr(encoder)
+    with pytest.raises(InputError, match="PseudoQueries.kinds"):
+        dataclasses.replace(system, training=dataclasses.replace(system.training, rates={"query": 0.5, "pseudo": 0.5}))

@@ -11,7 +11,7 @@ from gr_jax.errors import InputError
 from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.retrievers.ngrams import NgramView
 from gr_jax.systems import SEAL
-from gr_jax.systems.ngram import Asking, NgramWriting, candidates, passage_scores
+from gr_jax.systems.ngram import Asking, NgramWriting, candidates, list_batches, passage_scores
 from gr_jax.systems.ngram.list_batches import ListRows
 from gr_jax.systems.ngram.passage_scores import NgramColumns
 from tests import small_data
@@ -54,6 +54,20 @@ def _scores(found, rows: ListRows, lists, params=None):
 def _rows(found, targets=800, ngrams=400):
     retriever, kept, sources, _ = found
     return ListRows(kept, sources, len(retriever.views), targets, ngrams)
+
+
+def test_rows_are_as_long_as_a_batch_needs(found, monkeypatch):
+    """A power of two shorter than there is room for, and scores are the same."""
+    _, kept, _, _ = found
+    lists = np.where(kept.documents >= 0, np.arange(DEPTH), -1)
+    rows = _rows(found)
+    shape = rows.batch(range(len(lists)), lists)["decoder_target_tokens"].shape
+    needed = int((rows.batch(range(len(lists)), lists)["decoder_segment_ids"] != 0).sum(axis=1).max())
+    assert needed <= shape[1] < 800 and 800 % shape[1] == 0
+    scores = np.asarray(_scores(found, rows, lists))
+    monkeypatch.setattr(list_batches, "SHORTER", ())
+    assert rows.batch(range(len(lists)), lists)["decoder_target_tokens"].shape[1] == 800
+    np.testing.assert_allclose(scores, np.asarray(_scores(found, rows, lists)), rtol=1e-5)
 
 
 def test_it_is_the_score_of_retrieval(found):
