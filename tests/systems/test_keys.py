@@ -98,6 +98,8 @@ def before(system: System, field: str, name: str, folders: dict[str, pathlib.Pat
 
     if (name, type(one_setting.held(system, field)).__name__ if name else "") == ("generated", "PseudoQueries"):
         return put(field, kinds={"generated": 5, "span": 5}, generated=str(folders["table"]))
+    if (type(system).__name__ in _TITLES, field, name) == (True, "training", "rates"):
+        return put("pseudo_queries", kinds={"span": 5})
     if name == "file":
         return put(field, shares={"file": 0.5, "random": 0.5}, file=str(folders["negatives"]))
     if name == "refresh_every":
