@@ -235,15 +235,16 @@ def _of_bags(
 def _evaluated(data: str, title: str) -> Evaluation:
     """Of the trained system, on pages of test."""
     from gr_jax.corpus import Qrels, Run
+    from gr_jax.stages.results import run_file
     from gr_jax.systems.cgr import vocabulary
 
     run = run_of(data, SYSTEMS[title], trained=True)
     run.make()
     system: Any = run.resolved()
-    name, results = system.name, run.folder / "results"
+    results = run.folder / "results"
     folder = run.input_folder("model", "contextual_vocabulary")
     pages = _pages(_dataset(data), vocabulary.load_titles(folder))
-    found = Run.load(results / "runs" / f"{'_'.join(name.split())}.{SPLIT}.trec")
+    found = Run.load(run_file(results, system.name, SPLIT))
     qrels = Qrels.load(results / "qrels" / f"{SPLIT}.tsv")
     return evaluate(run_of_pages(found, pages), qrels_of_pages(qrels, pages), MEASURES)
 

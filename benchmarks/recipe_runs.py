@@ -265,8 +265,10 @@ class RecipeRun:
 
     def evaluation(self, split: str, system: str, measures: Sequence[str] = MEASURES) -> Evaluation:
         """What one of the run's systems reached on a split, once it is made."""
+        from gr_jax.stages.results import run_file
+
         results = self.folder / "results"
-        run = Run.load(results / "runs" / f"{'_'.join(system.split())}.{split}.trec")
+        run = Run.load(run_file(results, system, split))
         return evaluate(run, Qrels.load(results / "qrels" / f"{split}.tsv"), measures)
 
     def training(self) -> Mapping[str, Any]:

@@ -39,7 +39,8 @@ class Beams(NamedTuple):
     Attributes:
       sequences: int32[batch, beam, max_len]; the tokens written, EOS included where decoding ends in it, then 0.
       lengths: int32[batch, beam], tokens of each: they alone tell what was written, for 0 may be a token.
-      scores: float32[batch, beam]; log-probability, divided by the length penalty; −inf where not valid.
+      scores: float32[batch, beam]; log-probability, or the sum of logits, divided by the length penalty; −inf where
+        not valid.
       states: the constraint's states after each sequence; leaves [batch, beam].
       valid: bool[batch, beam]; False where there are fewer complete sequences than beams.
       history: what the search kept on its way, where that was asked for.
@@ -97,9 +98,11 @@ def beam_search(
         constraint is open-ended.
       normalize: "vocabulary", "level" or "constraint": what the probabilities of the next tokens sum to one over.
         "none": they are no probabilities, and an identifier's score is the sum of its tokens' logits, divided by the
-        length penalty: of cosines, say, a sum of matches, where a probability would pay for every token.
+        length penalty: of cosines, say, a sum of matches, where a probability would pay for every token. The penalty
+        favours short sequences where sums are positive and long ones where they are negative; merging by "sum" adds
+        exponentials.
       length_penalty: α of Wu et al. 2016, eq. 14: complete sequences of n tokens, EOS included, are ranked by
-        log-probability / ((5 + n) / 6)^α. 0: by log-probability.
+        score / ((5 + n) / 6)^α. 0: by the score.
       batch: queries; default: the leading size of the cache's first array.
       view: which of the constraint's automata each query walks, where it has several.
       processors: change the scores of each step before anything is chosen; see `decoding.processors`.
@@ -194,6 +197,11 @@ def _check(
         raise InputError(f"{beams} beams cannot be split into {groups} equal groups", "Give groups that divide beams.")
     if isinstance(diversity, (int, float)) and not 0.0 <= diversity < math.inf:
         raise InputError("diversity cannot be negative", "Give a number ≥ 0.", value=diversity)
+    if normalize == "none" and backoff is not None:
+        raise InputError(
+            "whether the model is unsure is read off a probability, and logits are none",
+            'Give backoff=None, or normalize="vocabulary".',
+        )
     if groups > 1 and (backoff is not None or end_within_beams):
         raise InputError("groups of beams support neither backoff nor end_within_beams", "Give groups=1, or neither.")
 

@@ -8,9 +8,10 @@ One meaning everywhere, in beam search and in sampling: processors change what `
 "vocabulary" and "level" those are log-probabilities (transformers' beam search, too, processes log-softmaxed scores),
 and what comes out is not normalised again unless `Renormalize` is one of the processors; a sampler draws in proportion
 to exp(score), which needs no normalising. Under "constraint" those are logits, and the constraint normalises what comes
-out. A token that a processor forbids scores −inf. Processors that compare the tokens of a state with one another
-(`TopK`, `TopP`, `MinP`) compare those that the constraint allows, so they never make a dead end; they and `Renormalize`
-look at every allowed token, all others change only the scores that someone asks for.
+out; under "none" they are logits that nobody normalises. A token that a processor forbids scores −inf. Processors that
+compare the tokens of a state with one another (`TopK`, `TopP`, `MinP`) compare those that the constraint allows, so
+they never make a dead end; they and `Renormalize` look at every allowed token, all others change only the scores that
+someone asks for.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Constraint, Scores, State
 from gr_jax.constraints.top_k import top_k
+from gr_jax.decoding.decoder import LOGITS
 from gr_jax.errors import InputError
 
 
@@ -129,7 +131,7 @@ class Processed:
         return tokens, values
 
     def log_normalizer(self) -> Float[Array, ...]:
-        if self.normalize != "constraint":
+        if self.normalize not in LOGITS:
             return self._scores.log_normalizer()
         return jax.nn.logsumexp(every_score(self, self._written), axis=-1)
 

@@ -96,8 +96,8 @@ def sample(
       max_len: most tokens, EOS included. What is not complete by then is not valid, unless the constraint is
         open-ended.
       key: of `jax.random`.
-      normalize: "vocabulary", "level" or "constraint": what `Samples.scores` are probabilities over. Tokens are drawn
-        with the same probabilities under each, unless processors tell them apart.
+      normalize: "vocabulary", "level" or "constraint": what `Samples.scores` are probabilities over; with "none" they
+        are sums of logits. Tokens are drawn with the same probabilities under each, unless processors tell them apart.
       processors: applied to each step's scores; see `gr_jax.decoding.processors`. `Samples.scores` is without them.
       batch: queries; default: the leading size of the cache's first array.
       view: which automaton each row walks, where there are several.

@@ -188,7 +188,7 @@ def decode_fn(
 
     Args:
       constraint: what may be written, made for T5X's output vocabulary.
-      normalize, levels: "vocabulary", "level" (needs the docids' levels) or "constraint"; see `beam_search`.
+      normalize, levels: "vocabulary", "level" (needs the docids' levels), "constraint" or "none"; see `beam_search`.
       **search: other settings of `beam_search`: length_penalty, processors, unroll, …
 
     Raises:

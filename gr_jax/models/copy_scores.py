@@ -23,7 +23,7 @@ class CopyScores:
       features: see `CopyFeatures`.
       words: the token that each of them is.
       word_of: the word that each token of the vocabulary is; −1 where it is none.
-      normalize: "vocabulary" or "constraint".
+      normalize: "vocabulary", "constraint" or "none".
     """
 
     def __init__(

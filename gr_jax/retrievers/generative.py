@@ -53,7 +53,8 @@ class GenerativeRetriever:
         need not be the best of them. Where documents have several docids, one may take several beams: raise them for
         long rankings.
       max_len: most tokens that are written, EOS included; None: as many as the longest identifier has.
-      normalize: scores are log-probabilities over the "vocabulary", the "level" or the "constraint".
+      normalize: scores are log-probabilities over the "vocabulary", the "level" or the "constraint", or with "none"
+        sums of logits.
       length_penalty: of the beam search.
       max_query_length: tokens read of a query; the rest is cut.
       batch_size: rows (queries times views) decoded at a time.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -143,7 +144,7 @@ def judge(
         for system, ranking in _answers(systems, queries):
             run = retrievers.ranking_to_run(ranking, queries.ids, dataset.corpus)
             tag = "_".join(system.split())  # one word, as TREC wants it
-            run.save(place.folder / "runs" / f"{tag}.{split}.trec", tag=tag)
+            run.save(run_file(place.folder, system, split), tag=tag)
             measured = evaluation.evaluate(run, qrels, MEASURES)
             report.add(system, split, measured)
             values.setdefault(split, {})[system] = measured
@@ -152,6 +153,12 @@ def judge(
         {split: {system: dict(measured) for system, measured in rows.items()} for split, rows in values.items()},
     )
     return values
+
+
+def run_file(results: pathlib.Path, system: str, split: str) -> pathlib.Path:
+    """The run of a system, in a folder of results; characters that no system of files likes are "_"."""
+    name = re.sub(r"[^\w.+→-]+", "_", system)
+    return results / "runs" / f"{name}.{split}.trec"
 
 
 def _answers(
