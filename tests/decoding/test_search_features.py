@@ -243,6 +243,7 @@ def test_the_view_reaches_the_constraint():
         ({"groups": 3, "diversity": -1.0}, "diversity"),
         ({"groups": 3, "end_within_beams": True}, "neither"),
         ({"groups": 3, "backoff": Backoff(1, 0.0)}, "neither"),
+        ({"normalize": "none", "backoff": Backoff(1, 0.0)}, "probability"),
     ],
 )
 def test_refuses(options, words):
