@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
-from gr_jax import docids as docids_lib
 from gr_jax import models, storage, text
 from gr_jax.constraints import Constraint, TokenTextTrie, Trie, load_constraint, save_constraint
 from gr_jax.decoding import Beams
@@ -22,6 +21,7 @@ from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.registry import DOCUMENTS_OF
+from gr_jax.retrievers.added_titles import titles_of_added
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.documents_of import BestDocid, DocumentsOf, Written, num_documents_of
 from gr_jax.retrievers.generative_search import search
@@ -339,23 +339,7 @@ class GenerativeRetriever:
     def _name(self, add: Corpus, docids: Docids) -> Docids:
         if self.name_documents is not None:
             return self.name_documents(add, docids)
-        meta = docids.meta
-        called = list(add.titles)
-        if not meta["untitled"]:  # who gave no name for documents without title has them called by their first words
-            called = list(map(docids_lib.title_of, add.titles, add.texts))
-        more = docids_lib.titles(
-            called,
-            self.vocabulary,
-            duplicates=meta["duplicates"],
-            untitled=meta["untitled"],
-            max_length=meta["max_length"],
-            names=add.doc_ids,
-            beside=docids,
-            transform=meta.get("transform", "none"),  # older folders have none
-        )
-        if isinstance(self.constraint, TokenTextTrie):
-            _check_written(more, self.constraint, add.doc_ids)
-        return more
+        return titles_of_added(add, docids, self.vocabulary, self.constraint)
 
     def save(
         self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = ""
@@ -428,22 +412,3 @@ def _same_kind(constraint: Trie | TokenTextTrie, docids: Docids) -> Trie | Token
     if isinstance(constraint, Trie):
         return Trie.from_docids(docids)
     return TokenTextTrie.from_docids(docids, np.asarray(constraint.text_of))
-
-
-def _check_written(titles: Docids, trie: TokenTextTrie, names: Sequence[str]) -> None:
-    """Refuses titles with tokens that the decoder has no id for.
-
-    Raises:
-      InputError: names the first document with such a title.
-    """
-    text_of = np.asarray(trie.text_of)
-    written = np.zeros(titles.vocab_size, bool)
-    written[text_of[text_of >= 0]] = True
-    for row in range(len(titles)):
-        if not written[titles.sequence(row)].all():
-            raise InputError(
-                f"the title of document {names[int(titles.documents_of(row)[0])]!r} has a token that stood in no title "
-                "when the decoder's vocabulary was made",
-                "Make the index anew, or write the title in other words.",
-                value=titles.name(row),
-            )
