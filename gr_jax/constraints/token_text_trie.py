@@ -33,11 +33,16 @@ class TokenTextTrie:
     so has as many sequences as its tokens have ids, multiplied; their states, and so their keys, are equal, by which
     beam search merges them (`merge="max"` or "sum").
 
+    Hypotheses that are merged after every step are never two of one text, so that equal ones are only the ids of one
+    token behind one hypothesis: a merged trie gives one candidate for all of them, and nothing need be sorted.
+
     Attributes:
       trie: of the texts; its tokens are text tokens.
       ids: int32[text_tokens, most]; the decoder ids of each text token, ascending, then −1.
       text_of: int32[vocab]; the text token that each decoder id writes; −1: none.
       vocab_size, eos_id: of the decoder. One id alone ends a text.
+      merge: what becomes of the ids of a token: "max": the best is its candidate; "sum": it gets the log of the sum of
+        their probabilities; None: each is one. See `merged`.
     """
 
     trie: Trie
@@ -45,6 +50,7 @@ class TokenTextTrie:
     text_of: Int[Array, " vocab"]
     vocab_size: int = dataclasses.field(metadata={"static": True})
     eos_id: int | None = dataclasses.field(metadata={"static": True})
+    merge: str | None = dataclasses.field(metadata={"static": True}, default=None)
     open_ended = False
 
     @classmethod
@@ -150,12 +156,21 @@ class TokenTextTrie:
     def initial_state(self, batch: int, view: Any = None) -> TrieState:
         return self.trie.initial_state(batch, view)
 
+    def merged(self, how: str) -> TokenTextTrie:
+        """The trie whose candidates are tokens, each written by its best id, for searches whose hypotheses are all of
+        different texts.
+
+        Args:
+          how: "max" or "sum"; see `decoding.beam_search`.
+        """
+        return dataclasses.replace(self, merge=how)
+
     def candidates(self, state: TrieState, scores: Scores, k: int, steps: range | None = None) -> Candidates:
         """The decoder ids of all texts that may follow; of states that are not distinct perhaps only those that the k
-        best ids belong to (see `Trie.candidates`)."""
+        best ids belong to (see `Trie.candidates`). Of a merged trie one id each; states must be distinct then."""
         if scores.normalize == "constraint":
             k = self.trie.vocab_size  # what is normalised over must be there whole
-        texts = self.trie.candidates(state, TextScores(scores, self.ids), k, steps)
+        texts = self.trie.candidates(state, TextScores(scores, self.ids), k, steps, distinct=self.merge is not None)
         ids = self.ids[texts.token]  # --> [..., width, most]
         valid = texts.valid[..., None] & (ids != UNUSED)
         most = ids.shape[-1]
@@ -174,7 +189,17 @@ class TokenTextTrie:
         else:
             parent = spread(texts.parent)
             log_prob = scores.at_parents(parent, token)
+        if self.merge is not None:
+            return self._one_of_each(texts, ids, log_prob)
         return Candidates(token, log_prob, next_state, valid, ending=texts.ending * most, parent=parent)
+
+    def _one_of_each(self, texts: Candidates, ids: Int[Array, "... width most"], log_prob: Array) -> Candidates:
+        """The candidates of a merged trie, from the log-probabilities of all ids [..., width · most]."""
+        apart = jnp.where(ids != UNUSED, log_prob.reshape(ids.shape), -jnp.inf)
+        best = jnp.argmax(apart, axis=-1)[..., None]
+        token = jnp.take_along_axis(jnp.maximum(ids, 0), best, axis=-1)[..., 0]
+        value = jnp.max(apart, axis=-1) if self.merge == "max" else jax.nn.logsumexp(apart, axis=-1)
+        return dataclasses.replace(texts, token=token, log_prob=value)
 
     def advance(self, state: TrieState, token: Int[Array, ...]) -> TrieState:
         text = self.text_of.at[token].get(mode="fill", fill_value=UNUSED)

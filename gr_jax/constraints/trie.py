@@ -143,7 +143,9 @@ class Trie(TrieFields):
         zeros = jnp.zeros((batch, 1), jnp.int32)
         return TrieState(node=zeros, depth=zeros, ended=jnp.zeros((batch, 1), bool))
 
-    def candidates(self, state: TrieState, scores: Scores, k: int, steps: range | None = None) -> Candidates:
+    def candidates(
+        self, state: TrieState, scores: Scores, k: int, steps: range | None = None, *, distinct: bool = False
+    ) -> Candidates:
         """All children of every state; where docids can be complete with the next token, the columns of such tokens
         come last (see `Candidates.ending`).
 
@@ -151,6 +153,10 @@ class Trie(TrieFields):
         much shorter than the row of the widest node for every beam: the states of beams are distinct, so together they
         have no more children than the nodes with the most. Where they are not and have more, the k best of each are
         given. With k = 1, and for states of other shapes, every state has its own columns.
+
+        Args:
+          state, scores, k, steps: see `Constraint.candidates`.
+          distinct: no two states of a query are equal, for certain: the list then is no longer than it must be.
         """
         if steps is None:
             steps = range(len(self.levels))
@@ -158,13 +164,16 @@ class Trie(TrieFields):
         level = Level.join(levels)
         edges = self._edges(state, level)
         eos = self.eos_id if level.ends else None
-        n = _flat_length(level, state.node.shape, k)
+        n = _flat_length(level, state.node.shape, k, distinct)
         if level.window is not None:
             children = trie_children.windowed(self, edges, level, steps.start)
             inside = sum(level.window) <= self.vocab_size
             log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos, level.window if inside else None)
         elif n is None:
             children = trie_children.padded(self, edges, level)
+            log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos)
+        elif distinct:
+            children, _ = trie_children.flat(self, edges, level, n)
             log_prob, eos_log_prob = trie_children.score(children, edges, scores, eos)
         else:
             children, log_prob, eos_log_prob = trie_children.flat_or_best(self, edges, level, scores, eos, k, n)
@@ -351,12 +360,14 @@ class Trie(TrieFields):
         return dataclasses.replace(self, filter=make_filter(self, allowed))
 
 
-def _flat_length(level: Level, shape: tuple[int, ...], k: int) -> int | None:
+def _flat_length(level: Level, shape: tuple[int, ...], k: int, distinct: bool) -> int | None:
     """How long the flat list of a query must be, or None where it does not pay: its columns cost more each."""
     if k < 2 or len(shape) != 2 or shape[1] < 2 or not level.width:
         return None
     beams, width = shape[1], level.width
-    n = max(level.most_children(beams), beams * min(k, width))
+    n = level.most_children(beams)
+    if not distinct:
+        n = max(n, beams * min(k, width))
     return n if FLAT_COLUMN * n <= beams * width else None
 
 

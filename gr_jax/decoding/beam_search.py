@@ -132,6 +132,9 @@ def beam_search(
         batch = jax.tree.leaves(cache)[0].shape[0]
     if unroll is None:
         unroll = max_len if max_len <= UNROLLED_STEPS else 1
+    sums = merge == "sum"
+    if merge is not None and groups == 1 and hasattr(constraint, "merged"):
+        constraint, merge = constraint.merged(merge), None
     search = _Search(
         decoder,
         constraint,
@@ -141,6 +144,7 @@ def beam_search(
         length_penalty,
         tuple(processors),
         merge,
+        sums,
         groups,
         diversity,
         backoff,
@@ -214,7 +218,8 @@ class _Search(NamedTuple):
     normalize: str
     length_penalty: float
     processors: tuple[Processor, ...]
-    merge: str | None
+    merge: str | None  # what is still to be done here
+    sums: bool  # whether hypotheses of one text add up, here or in the constraint
     groups: int
     diversity: float | Array
     backoff: Backoff | None
@@ -321,7 +326,7 @@ class _Search(NamedTuple):
         found = found._replace(complete=_pad(complete, self.beams))
         steps = range(start, self.max_len)
         # Whether the scores of what goes on only fall: then nothing need be awaited that is behind already.
-        only_fall = self.merge != "sum" and not self.processors and self.normalize != "none"
+        only_fall = not self.sums and not self.processors and self.normalize != "none"
 
         def body(carry):
             step, live, found = carry

@@ -155,6 +155,34 @@ def test_merged_texts(trie, merge):
                 assert [way for way, _ in found] == [max(by_text[text])[1] for text in expected]
 
 
+class Unmerged:
+    """A trie of token texts that leaves merging to the search."""
+
+    open_ended = False
+
+    def __init__(self, trie):
+        self.trie = trie
+
+    def __getattr__(self, name):
+        if name == "merged":
+            raise AttributeError(name)
+        return getattr(self.trie, name)
+
+
+@pytest.mark.parametrize("normalize", ["vocabulary", "constraint", "none"])
+@pytest.mark.parametrize("merge", ["max", "sum"])
+def test_merged_as_the_search_merges(trie, merge, normalize):
+    """By a decoder that goes on differently after each way to write a text, and with fewer beams than texts."""
+    decoder, queries = TableDecoder.random(7, VOCAB, 4, eos_id=3), np.random.default_rng(7).normal(size=(BATCH, D))
+    for beams, unroll in itertools.product((2, 4, 9), (None, 1)):
+        cache = decoder.init_cache(queries, beams, 4)
+        settings = {"beams": beams, "max_len": 4, "normalize": normalize, "merge": merge, "unroll": unroll}
+        found, expected = (beam_search(decoder, cache, one, **settings) for one in (trie, Unmerged(trie)))
+        np.testing.assert_array_equal(found.valid, expected.valid)
+        np.testing.assert_array_equal(found.sequences, expected.sequences)
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+
+
 @pytest.mark.parametrize("merge", [None, "max"])
 def test_a_text_with_very_many_continuations(merge):
     """Their candidates are one list for all beams; two beams may stand at the same text, and then share it."""
