@@ -1,5 +1,5 @@
 """Losses that bring a query near the tokens of its title, in whatever order these are written (Lee et al. 2022, arXiv
-2210.02068, section 3.3 and C.2). For trainings of one's own: no system here learns by them yet.
+2210.02068, section 3.3 and C.2).
 
 What a decoder gives before the first token is scored against the whole vocabulary. A query and a token of its title are
 a pair, and every pair costs −log of the share that positives have of positives and negatives:

@@ -24,6 +24,9 @@ from gr_jax.systems.base import System as System
 from gr_jax.systems.bm25 import BM25 as BM25
 from gr_jax.systems.cgr import CGR as CGR
 from gr_jax.systems.cgr import GENRE as GENRE
+from gr_jax.systems.cgr import Aligning as Aligning
+from gr_jax.systems.cgr import CGRAsync as CGRAsync
+from gr_jax.systems.cgr import CGRContra as CGRContra
 from gr_jax.systems.cgr import Contextual as Contextual
 from gr_jax.systems.cgr import GENREStar as GENREStar
 from gr_jax.systems.cgr import TitleDecoding as TitleDecoding
@@ -72,4 +75,6 @@ SYSTEMS: tuple[type[System], ...] = (
     GENRE,
     GENREStar,
     CGR,
+    CGRAsync,
+    CGRContra,
 )

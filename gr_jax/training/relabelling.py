@@ -23,13 +23,15 @@ class Relabelled:
     """A token store with other targets; stands for it wherever batches are made of pairs.
 
     A target takes as much room in a row of a batch as the table has columns, however many tokens it has at the moment:
-    so which examples share a batch and a row does not depend on what is in the table.
+    so which examples share a batch and a row does not depend on what is in the table. Where no row of the table ever
+    changes its length, it takes what it takes in the first table.
 
     Attributes:
       store: inputs, and the targets of examples that keep their own.
       labels: of every example its row of the table, −1 where it keeps its own targets.
       tables: a hook; or any other source of tables by step.
       table: which of its tables: int32[labels, length], padded with −1 at the end.
+      same_lengths: no row of the table ever has more or fewer tokens than in the first one.
 
     Raises:
       InputError: labels of other examples, or of rows that the table has not.
@@ -39,6 +41,7 @@ class Relabelled:
     labels: Int[np.ndarray, " rows"]
     tables: TableSource
     table: str = "targets"
+    same_lengths: bool = False
 
     def __post_init__(self):
         if len(self.labels) != len(self.store):
@@ -71,15 +74,17 @@ class Relabelled:
     @functools.cached_property
     def fingerprint(self) -> str:
         """16 hex digits of store and labels; what is in the table is the hook's."""
-        digest = hashlib.sha256(f"{self.store.fingerprint} {self.tables.name} {self.table} ".encode())
+        same = "same lengths " if self.same_lengths else ""
+        digest = hashlib.sha256(f"{self.store.fingerprint} {self.tables.name} {self.table} {same}".encode())
         digest.update(np.ascontiguousarray(self.labels, np.int64).tobytes())
         return digest.hexdigest()[:16]
 
     def lengths(self, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, "n 2"]:
         """Lengths of inputs and targets, of targets the most that they may have."""
         lengths = self.store.lengths(rows)
-        width = self.tables.at(0)[self.table].shape[1]
-        lengths[:, 1] = np.where(self.labels[rows] >= 0, width, lengths[:, 1])
+        first = self.tables.at(0)[self.table]
+        room = np.sum(first[self.labels[rows]] >= 0, axis=1) if self.same_lengths else first.shape[1]
+        lengths[:, 1] = np.where(self.labels[rows] >= 0, room, lengths[:, 1])
         return lengths
 
     def read(self, row: int, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -98,5 +103,11 @@ class Relabelled:
                     f"the table {self.table!r} of the hook {self.tables.name!r} has no tokens in row {label}, which an "
                     f"example of step {step} writes",
                     "Give every row at least one.",
+                )
+            if self.same_lengths and len(targets) != (first := int(np.sum(self.tables.at(0)[self.table][label] >= 0))):
+                raise InputError(
+                    f"the table {self.table!r} of the hook {self.tables.name!r} has {len(targets)} tokens in row "
+                    f"{label} at step {step}, and {first} in the first one",
+                    "Keep the lengths, or set same_lengths=False.",
                 )
         return inputs, targets

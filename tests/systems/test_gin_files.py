@@ -32,6 +32,8 @@ SYSTEMS = {
     "genre": systems.GENRE,
     "genre_star": systems.GENREStar,
     "cgr": systems.CGR,
+    "cgr_async": systems.CGRAsync,
+    "cgr_contra": systems.CGRContra,
 }
 # What an ablation changes of GDR, or of NCI; and the system that a small budget is of, where it is not named after it.
 ABLATIONS = {

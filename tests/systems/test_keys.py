@@ -19,7 +19,8 @@ from tests.systems import one_setting
 
 NAMED = {cls.__name__: cls for cls in systems.SYSTEMS}
 _MINDERS = ("MINDER", "LTRGR", "DGR")
-_TITLES = ("GENRE", "GENREStar", "CGR")
+_TITLES = ("GENRE", "GENREStar", "CGR", "CGRAsync", "CGRContra")
+_ALIGNING = ("aligning", *(f"aligning.{field.name}" for field in dataclasses.fields(systems.Aligning)))
 TAUGHT = ("DGR", "DSIDGR")  # by a teacher, which has to be named
 # Settings that no valid value but the default can have, and what says so.
 REFUSED = {
@@ -48,6 +49,9 @@ REFUSED = {
     **{f"{name} network.vocabulary": "does not know" for name in _TITLES},
     **{f"{name} network.outputs": "decoder's vectors" for name in _TITLES},
     **{f"{name} training.normalize": "no levels" for name in _TITLES},
+    **{f"{name} {one}": "no encoder makes again" for name in _TITLES[:2] for one in ("rebuilds", *_ALIGNING)},
+    **{f"{name} contextual.vanilla": "no encoder makes again" for name in _TITLES[3:]},
+    **{f"{name} training": "nothing is trained" for name in _TITLES[3:]},
     **{f"{name} asking.writes": "no such views" for name in ("SEAL", *_MINDERS)},
 }
 # What several trainings have to have alike is changed in all of them.
@@ -277,6 +281,8 @@ _ROUNDS = {
     for name in ("candidates", "student", "student_index", "teacher_scores")
     for number in ("", "_1", "_2")
 }
+# What comes, or reads another vocabulary, where the encoder that makes it is trained before.
+_ALIGNED = {"aligned", "examples_to_align", "aligned_title_states", "aligned_vocabulary", "examples", "model", "index"}
 READ_BY: dict[str, set[str]] = {
     "BM25": _RESULTS,
     "DPR": {"hybrid", *_RESULTS},
@@ -293,7 +299,9 @@ READ_BY: dict[str, set[str]] = {
     "DGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
     "DSIDGR": {*_RANKED, *_ROUNDS, "hybrid", *_RESULTS},
     **{name: {"model", "hybrid", *_RESULTS} for name in _TITLES},
+    "CGRContra": {"model", "hybrid", "contextual_vocabulary", *_ALIGNED, *_RESULTS},
     "Contextual": {"title_states", "contextual_vocabulary", *_RESULTS},
+    "Aligning": {"aligned"},
     "TitleDecoding": {"index", "model", *_RESULTS},
     "Distilling": _RANKED,
     "DocidDistilling": {*_RANKED, *_RESULTS},
@@ -333,6 +341,11 @@ ALSO_READ_BY = {
     ("MINDER", "NgramWriting"): _GENERATOR,
     **{(name, "NgramWriting"): {"student", "student_index", *_GENERATOR} for name in ("LTRGR", "DGR")},
     **{(name, "Asking"): {"student", "student_index"} for name in ("LTRGR", "DGR")},
+    # An encoder that was trained makes the vocabulary.
+    **{(name, "Contextual"): {"aligned_title_states", "aligned_vocabulary", "model"} for name in _TITLES[2:]},
+    **{(name, "Training"): {"aligned", "examples_to_align"} for name in _TITLES[2:]},
+    **{(name, one): {"aligned"} for name in _TITLES[2:] for one in ("Network", "TitleDecoding")},
+    **{(name, "Aligning"): {*_ALIGNED, *_RESULTS} for name in _TITLES[2:4]},
     **{("DSIDGR", name): {"student", "student_index"} for name in ("Network", "Training", "Decoding")},
 }
 # What is for answering alone trains nothing again.

@@ -21,6 +21,8 @@ from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.stages.write_docids import Training
 from gr_jax.systems.base import System
 from gr_jax.systems.cgr import results, writer
+from gr_jax.systems.cgr.aligning import Aligning as Aligning
+from gr_jax.systems.cgr.aligning import aligned
 from gr_jax.systems.cgr.vocabulary import Contextual as Contextual
 from gr_jax.systems.cgr.vocabulary import vocabulary_of_titles
 from gr_jax.systems.cgr.writer import TitleDecoding as TitleDecoding
@@ -58,6 +60,10 @@ class CGR(System):
       copying: tokens that stand in the question are likelier, and where the last one stands before them all the more.
         The paper has none of that: a pretrained T5 copies.
       decoding: how the index answers.
+      rebuilds: how often, evenly over the steps of `training`, the encoder that is trained makes the decoder's
+        vocabulary again (Async).
+      aligning: a training before, after which its encoder makes the decoder's vocabulary and `training` goes on from
+        its network (Contra). None: there is none.
       lexical: BM25, beside which it is measured.
     """
 
@@ -70,9 +76,12 @@ class CGR(System):
     training: Training | None = setting(TRAINING)
     copying: bool = False
     decoding: TitleDecoding = setting(TitleDecoding())
+    rebuilds: int = setting(0, at_least=0, neutral=0)
+    aligning: Aligning | None = setting(None, neutral=None)
     lexical: Lexical = setting(Lexical())
 
     def check(self) -> None:
+        name = type(self).__name__
         if self.network.outputs != "random":
             raise InputError(
                 "the decoder's vectors are those of its vocabulary",
@@ -97,7 +106,22 @@ class CGR(System):
                 f"Set Training.row_targets to {self.contextual.title_tokens + 1} or more.",
                 value=self.training.row_targets,
             )
-
+        if (self.rebuilds or self.aligning is not None) and self.contextual.vanilla:
+            raise InputError(
+                "the vocabulary has a vector for each token, which no encoder makes again",
+                f"Set Contextual.vanilla to False, or {name}.rebuilds to 0 and {name}.aligning to None.",
+            )
+        if (self.rebuilds or self.aligning is not None) and self.training is None:
+            raise InputError(
+                "the vocabulary is to be made by an encoder that is trained, and nothing is trained",
+                f"Give {name}.training, or set {name}.rebuilds to 0 and {name}.aligning to None.",
+            )
+        if self.training is not None and self.training.steps % (self.rebuilds + 1):
+            raise InputError(
+                f"{self.rebuilds} times at which the vocabulary is made again do not divide the steps evenly",
+                f"Set Training.steps to a multiple of {self.rebuilds + 1}, or {name}.rebuilds to another number.",
+                value=self.training.steps,
+            )
         if self.training is not None and self.training.rates.get("pseudo") and not self.pseudo_queries.kinds:
             raise InputError(
                 "pseudo-queries are to be learned from, and none are made",
@@ -122,21 +146,7 @@ class CGR(System):
             start = writer.untrained(corpus, tokens, words, network=self.network, seed=0, copying=self.copying)
             model = start.named(writer.model.name)
         else:
-            made = pseudo_queries(corpus, settings=self.pseudo_queries)
-            rows = examples(
-                corpus, tokens, made, words,
-                sentences=0,
-                max_input_length=self.training.max_input_length, document_words=self.training.document_words,
-            )  # fmt: skip
-            # What is for answering alone trains nothing again.
-            dev = TitleDecoding(
-                beams=DEV_BEAMS, normalize=self.decoding.normalize, length_penalty=self.decoding.length_penalty,
-                max_query_length=self.training.max_input_length,
-            )  # fmt: skip
-            model = writer.model(
-                corpus, tokens, words, rows, network=self.network, settings=self.training, decoding=dev,
-                copying=self.copying,
-            )  # fmt: skip
+            tokens, model = self._trained(corpus, words, tokens, self.training)
         index = writer.index(corpus, tokens, words, model, decoding=self.decoding)
         both = hybrid(corpus, terms, index, name=self.name)
         seeds = set() if self.contextual.vanilla else {self.contextual.seed}
@@ -148,6 +158,58 @@ class CGR(System):
         return results.title_results(corpus, terms, tokens, model, index, both, name=self.name, provenance=about).named(
             "results"
         )
+
+    def _trained(self, corpus: Stage, words: Stage, tokens: Stage, settings: Training) -> tuple[Stage, Stage]:
+        """The decoder's vocabulary that the network starts with, and the network."""
+        made = pseudo_queries(corpus, settings=self.pseudo_queries)
+        # What is for answering alone trains nothing again.
+        dev = TitleDecoding(
+            beams=DEV_BEAMS, normalize=self.decoding.normalize, length_penalty=self.decoding.length_penalty,
+            max_query_length=settings.max_input_length,
+        )  # fmt: skip
+
+        def rows(tokens: Stage) -> Stage:
+            return examples(
+                corpus, tokens, made, words,
+                sentences=0, max_input_length=settings.max_input_length, document_words=settings.document_words,
+            )  # fmt: skip
+
+        how = {"network": self.network, "settings": settings, "decoding": dev, "copying": self.copying}
+        if self.aligning is None and not self.rebuilds:
+            return tokens, writer.model(corpus, tokens, words, rows(tokens), **how)
+        first = None
+        if self.aligning is not None:
+            first = aligned(
+                corpus, tokens, words, rows(tokens).named("examples_to_align"),
+                network=self.network, settings=self.aligning, row_length=settings.row_length,
+                row_targets=settings.row_targets, decoding=dev,
+            )  # fmt: skip
+            tokens = vocabulary_of_titles(corpus, words, self.contextual, first)
+        model = writer.evolving_model(
+            corpus, tokens, words, rows(tokens), first, rebuilds=self.rebuilds, vectors=self.contextual, **how
+        )
+        return tokens, model.named(writer.model.name)
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class CGRAsync(CGR):
+    """CGR, Async (§3.3): every so many steps the encoder that is trained reads the titles again, and the decoder's
+    vectors, and which of its tokens' senses each title has, become what it makes of them. The number of rebuilds is a
+    setting; the paper's is one every 20 epochs."""
+
+    name: str = "CGR, Async"
+    rebuilds: int = setting(3, at_least=0, neutral=0)
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class CGRContra(CGR):
+    """CGR, Contra (§3.3): before it learns to write titles, the network learns which tokens they have, in whatever
+    order, against a vocabulary that stays as it is; then its encoder makes that vocabulary anew."""
+
+    name: str = "CGR, Contra"
+    aligning: Aligning | None = setting(Aligning(), neutral=None)
 
 
 @gin.register(module="gr_jax")

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gin
@@ -21,6 +21,7 @@ from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids
 from gr_jax.docids.contextual_tokens import UNUSED, ContextualTokens, contextual_tokens
 from gr_jax.errors import InputError
+from gr_jax.models import network_folder
 from gr_jax.models.contextual_states import states_in_context
 from gr_jax.stages import pretrained
 from gr_jax.stages.documents import load_dataset
@@ -66,6 +67,16 @@ class Contextual(Settings):
                 value=self.length,
             )
 
+    def reader(self, config: Any, dataset: Dataset, words: Vocabulary, titles: Docids) -> TitleReader:
+        """What reads titles so; see `TitleReader`."""
+        room = _room(self.content, self.length, self.title_tokens)
+        return TitleReader(config, dataset, words, titles, self.content, room)
+
+
+def _room(content: bool, length: int, title_tokens: int) -> int:
+    """Tokens of a row: all of a title that stands alone."""
+    return length if content else title_tokens + 2
+
 
 @stage(shared=True)
 def title_states(
@@ -86,31 +97,60 @@ def title_states(
     Args:
       encoder, content, length, title_tokens: see `Contextual`.
     """
+    config, params = _encoder(encoder.name, load_vocabulary(vocabulary))
+    _read_all(place, corpus, vocabulary, config, params, content, length, title_tokens)
+
+
+@stage(shared=True)
+def aligned_title_states(
+    place: Place,
+    corpus: pathlib.Path,
+    vocabulary: pathlib.Path,
+    aligned: pathlib.Path,
+    *,
+    content: bool,
+    length: int,
+    title_tokens: int,
+) -> None:
+    """The same, read by the encoder of a network that was trained to find titles' tokens (Contra, section 3.3).
+
+    Args:
+      aligned: the network.
+      content, length, title_tokens: see `Contextual`.
+    """
+    module, params = network_folder.load_network(aligned)
+    _read_all(place, corpus, vocabulary, *own_encoder(module, params), content, length, title_tokens)
+
+
+def own_encoder(module: models.EncoderDecoder, params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The configuration of a network's encoder, and its parameters."""
+    config = dataclasses.replace(module.encoder_config, dropout_rate=0.0)
+    return config, {name: params[name] for name in ("token_embedder", "encoder")}
+
+
+def _read_all(
+    place: Place,
+    corpus: pathlib.Path,
+    vocabulary: pathlib.Path,
+    config: Any,
+    params: Any,
+    content: bool,
+    length: int,
+    title_tokens: int,
+) -> None:
+    """Fills the folder of states, block by block."""
     dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
-    config, params = _encoder(encoder.name, words)
     titles = titles_of(dataset, words, title_tokens)
-    rewrite, shift = get_transform(dataset.transform), titles.meta["shift"]
-    module, files = models.TextEncoder(config), []
+    reader = TitleReader(config, dataset, words, titles, content, _room(content, length, title_tokens))
+    files: list[pathlib.Path] = []
     with progress_lib.bar("Reading titles in their documents", len(titles), enabled=True) as bar:
         for start in range(0, len(titles), _BLOCK):
             pages = range(start, min(start + _BLOCK, len(titles)))
             files.append(place.work / f"states_{start}.npy")
             if not files[-1].is_file():
-                texts: Sequence[Sequence[int]] = [()] * len(pages)
-                if content:
-                    texts = words.encode_batch([rewrite(_content(dataset, titles, row)) for row in pages])
-                found = states_in_context(
-                    module,
-                    params,
-                    [[token - shift for token in titles.sequence(row)] for row in pages],
-                    texts,
-                    length=length if content else title_tokens + 2,
-                    prefix=words.prefix,
-                    suffix=words.suffix,
-                )
                 place.work.mkdir(parents=True, exist_ok=True)
                 held = io.BytesIO()
-                np.save(held, found)
+                np.save(held, reader.read(params, pages))
                 storage.write_bytes(files[-1], held.getvalue())
             bar.advance(len(pages))
     blocks = [storage.load_array(file, dtype=np.float32, ndim=2, mmap=True) for file in files]
@@ -120,16 +160,63 @@ def title_states(
     place.notes.update({"pages": len(titles), "states": len(states)})
 
 
-def vocabulary_of_titles(corpus: Stage, words: Stage, settings: Contextual) -> Stage:
-    """The stage of the decoder's vocabulary, and before it that of what is clustered."""
+@dataclasses.dataclass(frozen=True)
+class TitleReader:
+    """Reads titles in their documents.
+
+    Attributes:
+      config: of the encoder.
+      dataset, words: documents, and what cuts them into tokens.
+      titles: of `titles_of`.
+      content: whether documents are read behind their titles.
+      length: tokens of a row.
+    """
+
+    config: Any
+    dataset: Dataset
+    words: Vocabulary
+    titles: Docids
+    content: bool
+    length: int
+
+    def read(self, params: Any, pages: range | None = None) -> Float[np.ndarray, "tokens d"]:
+        """States of the tokens of titles, page by page.
+
+        Args:
+          params: of the encoder.
+          pages: which; None reads all.
+        """
+        pages = range(len(self.titles)) if pages is None else pages
+        rewrite, shift = get_transform(self.dataset.transform), self.titles.meta["shift"]
+        fronts = [[token - shift for token in self.titles.sequence(row)] for row in pages]
+        texts: Sequence[Sequence[int]] = [()] * len(pages)
+        if self.content:
+            texts = self.words.encode_batch([rewrite(_content(self.dataset, self.titles, row)) for row in pages])
+        return states_in_context(
+            models.TextEncoder(self.config),
+            params,
+            fronts,
+            texts,
+            length=self.length,
+            prefix=self.words.prefix,
+            suffix=self.words.suffix,
+        )
+
+
+def vocabulary_of_titles(corpus: Stage, words: Stage, settings: Contextual, aligned: Stage | None = None) -> Stage:
+    """The stage of the decoder's vocabulary, and before it that of what is clustered.
+
+    Args:
+      aligned: the network whose encoder reads titles; None: the one that the settings name.
+    """
+    read = {"content": settings.content, "length": settings.length, "title_tokens": settings.title_tokens}
     states = None
-    if not settings.vanilla:
-        states = title_states(
-            corpus, words,
-            encoder=pretrained.Encoder(settings.encoder), content=settings.content, length=settings.length,
-            title_tokens=settings.title_tokens,
-        )  # fmt: skip
-    return contextual_vocabulary(corpus, words, states, settings=settings)
+    if aligned is not None:
+        states = aligned_title_states(corpus, words, aligned, **read)
+    elif not settings.vanilla:
+        states = title_states(corpus, words, encoder=pretrained.Encoder(settings.encoder), **read)
+    made = contextual_vocabulary(corpus, words, states, settings=settings)
+    return made if aligned is None else made.named("aligned_vocabulary")
 
 
 @stage(shared=True, version=2)
@@ -156,7 +243,7 @@ def contextual_vocabulary(
             pages_of(titles), storage.load_array(states / "states.npy", dtype=np.float32, ndim=2),
             clusters=settings.clusters, seed=settings.seed, progress=True,
         )  # fmt: skip
-    table = _table(made, titles, params["token_embedder"]["embedding"])
+    table = unit_rows(made, titles, params["token_embedder"]["embedding"][titles.eos_id - titles.meta["shift"]])
     text_of = np.full(-(-len(table) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE, UNUSED, np.int32)
     text_of[: len(table)] = made.text_of
     written = _written(made, titles)
@@ -248,13 +335,10 @@ def vanilla_tokens(titles: Docids, embeddings: Float[np.ndarray, "vocab d"]) -> 
     return ContextualTokens(text_of, table, targets, 0.0)
 
 
-def _table(
-    made: ContextualTokens, titles: Docids, embeddings: Float[np.ndarray, "words d"]
-) -> Float[np.ndarray, "vocab d"]:
-    """Rows of unit length; what ends titles has its own embedding, and id 0 none."""
+def unit_rows(made: ContextualTokens, titles: Docids, end: Float[np.ndarray, " d"]) -> Float[np.ndarray, "vocab d"]:
+    """The vectors at unit length; what ends titles has one of its own, and id 0 none."""
     table = np.array(made.table, np.float32)
-    ends = made.text_of == titles.eos_id
-    table[ends] = embeddings[titles.eos_id - titles.meta["shift"]]
+    table[made.text_of == titles.eos_id] = end
     table[0] = 0
     return table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
 

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import gin
 import numpy as np
@@ -32,9 +33,11 @@ from gr_jax.stages.settings import Settings, setting
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.stages.write_docids import Training
 from gr_jax.systems.cgr import copying as copies
-from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
+from gr_jax.systems.cgr.rebuilding import INPUTS, OUTPUTS, Rebuilder, rebuilt
+from gr_jax.systems.cgr.vocabulary import Contextual, load_table, load_text_of, load_titles, own_encoder
 from gr_jax.text import Vocabulary
 from gr_jax.training.batches import make_batches
+from gr_jax.training.hooks import Hook
 from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
 
@@ -90,10 +93,37 @@ def retriever_of(
     )
 
 
-def _start(
-    dataset: Dataset, contextual: pathlib.Path, words: Vocabulary, network: Network, seed: int, copying: bool
-) -> tuple[models.EncoderDecoder, dict, Any]:
-    """The network, its first parameters, and the pretrained ones of its encoder."""
+class Start(NamedTuple):
+    """A network and what belongs to it.
+
+    Attributes:
+      module: the network.
+      params: its first parameters.
+      pretrained: those of its encoder that are, None where none are.
+      put: vectors of ids → the parameters that hold them, by path.
+    """
+
+    module: models.EncoderDecoder
+    params: dict
+    pretrained: Any
+    put: Callable[[np.ndarray], dict[str, np.ndarray]]
+
+
+def start_of(
+    dataset: Dataset,
+    contextual: pathlib.Path,
+    words: Vocabulary,
+    network: Network,
+    seed: int,
+    *,
+    copying: bool,
+    aligned: pathlib.Path | None = None,
+) -> Start:
+    """What a network of titles starts with.
+
+    Args:
+      aligned: another network of the same shape, whose parameters it starts from but for the decoder's vocabulary.
+    """
     module, pretrained = networks.make_network(network, words.size, load_docids(contextual))
     width = load_table(contextual).shape[1]
     if width != module.feature_dim:
@@ -103,25 +133,41 @@ def _start(
             value=network.encoder,
         )
     params = networks.initial_parameters(module, network, pretrained, load_docids(contextual), None, seed)
-    params = _with_table(params, load_table(contextual), network.temperature)
+    put = functools.partial(_with_table, params, temperature=network.temperature)
+    if aligned is not None:
+        params = network_folder.load_network(aligned)[1]
+    params = replaced(params, put(load_table(contextual)))
     if copying:
         titles = load_titles(contextual)
         start = copies.counted(dataset, words, titles, load_docids(contextual), module)
         module, params = copies.copying_network(module, params, titles, load_text_of(contextual), start)
-    return module, params, pretrained
+    return Start(module, params, pretrained, put)
 
 
-def _with_table(params: dict, table: np.ndarray, temperature: float) -> dict:
-    """The decoder reads and writes the vectors of its ids; what has none, id 0 and what fills up, is zero."""
+def _with_table(params: dict, table: np.ndarray, *, temperature: float) -> dict[str, np.ndarray]:
+    """Path → parameter: the decoder reads and writes the vectors of its ids; what has none, id 0 and what fills up, is
+    zero. Vectors are read at the size that the random table of `params` has."""
     params = initialise_docid_tables(params, table, temperature)
     given = np.any(table != 0, axis=1)
-    inputs = np.where(given[:, None], params["decoder_token_embedder"]["embedding"], 0)
-    outputs = np.where(given, params["decoder"]["logits_dense"]["kernel"], 0)
-    decoder = {**params["decoder"], "logits_dense": {"kernel": outputs}}
-    return {**params, "decoder_token_embedder": {"embedding": inputs}, "decoder": decoder}
+    return {
+        INPUTS: np.where(given[:, None], params["decoder_token_embedder"]["embedding"], 0),
+        OUTPUTS: np.where(given, params["decoder"]["logits_dense"]["kernel"], 0),
+    }
 
 
-def _matrix_held(multipliers: Mapping[str, float]) -> dict[str, float]:
+def replaced(params: dict, tables: Mapping[str, np.ndarray]) -> dict:
+    """The parameters with other tables of the decoder."""
+    decoder = {**params["decoder"], "logits_dense": {"kernel": tables[OUTPUTS]}}
+    return {**params, "decoder_token_embedder": {"embedding": tables[INPUTS]}, "decoder": decoder}
+
+
+def rates_of(module: models.EncoderDecoder, network: Network, pretrained: Any) -> dict[str, float]:
+    """Factors on the learning rate where nobody says otherwise: the decoder's vectors are centroids, and a decoder that
+    learns quickly unlearns what they know."""
+    return networks.learning_rate_multipliers(module, dataclasses.replace(network, outputs="centroid"), pretrained)
+
+
+def matrix_held(multipliers: Mapping[str, float]) -> dict[str, float]:
     """The same factors on learning rates, but that the matrix stays as it was built (section 4.1). Of several patterns
     that match, the first decides."""
     held = {"decoder/logits_dense": 0.0, "decoder_token_embedder": 0.0}
@@ -150,36 +196,98 @@ def model(
       decoding: of the looks at dev.
       copying: see `CGR`.
     """
-    dataset, words, ids = load_dataset(corpus), load_vocabulary(vocabulary), load_docids(contextual)
-    module, params, pretrained = _start(dataset, contextual, words, network, settings.seed, copying)
-    evaluate = None
-    if settings.dev_queries and len(dataset.qrels.get("dev", ())):
-        retriever = retriever_of(
-            module, params, words, load_titles(contextual), load_text_of(contextual), decoding, dataset
+    training_of = Writing(corpus, contextual, vocabulary, examples, network, settings, decoding, copying)
+    training_of.fit(place)
+
+
+@stage(trains=True)
+def evolving_model(
+    place: Place,
+    corpus: pathlib.Path,
+    contextual: pathlib.Path,
+    vocabulary: pathlib.Path,
+    examples: pathlib.Path,
+    aligned: pathlib.Path | None,
+    *,
+    network: Network,
+    settings: Training,
+    decoding: TitleDecoding,
+    copying: bool,
+    rebuilds: int,
+    vectors: Contextual,
+) -> None:
+    """The same, where the network's own encoder makes the decoder's vocabulary: before it is trained to write titles
+    (Contra), while it is (Async), or both.
+
+    Args:
+      aligned: a network that finds titles' tokens, from which it starts, and whose encoder made `contextual`.
+      rebuilds: how often the vocabulary is made again.
+      vectors: how it is made.
+      contextual, examples, decoding, copying: see `model`.
+    """
+    training_of = Writing(corpus, contextual, vocabulary, examples, network, settings, decoding, copying, aligned)
+    training_of.fit(place, rebuilds=rebuilds, vectors=vectors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Writing:
+    """The training of a network that writes titles; its fields are the parameters of `model` and `evolving_model`."""
+
+    corpus: pathlib.Path
+    contextual: pathlib.Path
+    vocabulary: pathlib.Path
+    examples: pathlib.Path
+    network: Network
+    settings: Training
+    decoding: TitleDecoding
+    copying: bool
+    aligned: pathlib.Path | None = None
+
+    def fit(self, place: Place, *, rebuilds: int = 0, vectors: Contextual | None = None) -> None:
+        """Trains, and saves what is kept.
+
+        Args:
+          place: of the stage.
+          rebuilds, vectors: see `evolving_model`.
+        """
+        settings, dataset, words = self.settings, load_dataset(self.corpus), load_vocabulary(self.vocabulary)
+        ids, titles = load_docids(self.contextual), load_titles(self.contextual)
+        module, params, pretrained, put = start_of(
+            dataset, self.contextual, words, self.network, settings.seed, copying=self.copying, aligned=self.aligned
         )
-        evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
-    task = Task(
-        model=(CopyingModel if copying else models.EncoderDecoderModel)(
-            module=module, label_smoothing=settings.label_smoothing, rdrop=settings.rdrop or 0.0, eos_id=ids.eos_id
-        ),
-        batches=make_batches(
-            TokenStore.load(examples / "tokens"),
-            batch_size=settings.batch_size,
-            lengths={"inputs": settings.row_length, "targets": settings.row_targets},
-            rates=settings.rates,
-            seed=settings.seed,
-        ),
-        initial_params=params,
-        multipliers=_matrix_held(
-            # Its vectors are centroids, and a decoder that learns quickly unlearns what they know.
-            networks.learning_rate_multipliers(module, dataclasses.replace(network, outputs="centroid"), pretrained)
-        ),
-        evaluate=evaluate,
-    )
-    if settings.multipliers is not None:
-        settings = dataclasses.replace(settings, multipliers=_matrix_held(settings.multipliers))
-    trained = training.fit(place, task, settings).params
-    _decoder(module)(module, trained, eos_id=ids.eos_id).save(place.folder)
+        store: Any = TokenStore.load(self.examples / "tokens")
+        hooks: list[Hook] = []
+        if rebuilds and vectors is not None:
+            reader = vectors.reader(own_encoder(module, params)[0], dataset, words, titles)
+            rebuilder = Rebuilder(module, reader, ids, load_table(self.contextual), put, vectors.clusters, vectors.seed)
+            store, hook = rebuilt(rebuilder, store, rebuilds, settings.steps)
+            hooks.append(hook)
+        evaluate = None
+        if settings.dev_queries and len(dataset.qrels.get("dev", ())):
+            retriever = retriever_of(
+                module, params, words, titles, load_text_of(self.contextual), self.decoding, dataset
+            )
+            evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
+        task = Task(
+            model=(CopyingModel if self.copying else models.EncoderDecoderModel)(
+                module=module, label_smoothing=settings.label_smoothing, rdrop=settings.rdrop or 0.0, eos_id=ids.eos_id
+            ),
+            batches=make_batches(
+                store,
+                batch_size=settings.batch_size,
+                lengths={"inputs": settings.row_length, "targets": settings.row_targets},
+                rates=settings.rates,
+                seed=settings.seed,
+            ),
+            initial_params=params,
+            multipliers=matrix_held(rates_of(module, self.network, pretrained)),
+            evaluate=evaluate,
+            hooks=hooks,
+        )
+        if settings.multipliers is not None:
+            settings = dataclasses.replace(settings, multipliers=matrix_held(settings.multipliers))
+        trained = training.fit(place, task, settings).params
+        _decoder(module)(module, trained, eos_id=ids.eos_id).save(place.folder)
 
 
 @stage()
@@ -195,7 +303,7 @@ def untrained(
 ) -> None:
     """The network as it is before any training; see `model`."""
     words = load_vocabulary(vocabulary)
-    module, params, _ = _start(load_dataset(corpus), contextual, words, network, seed, copying)
+    module, params, *_ = start_of(load_dataset(corpus), contextual, words, network, seed, copying=copying)
     _decoder(module)(module, params, eos_id=load_docids(contextual).eos_id).save(place.folder)
     training.keep_curves(place)
 
