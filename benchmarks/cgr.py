@@ -31,6 +31,7 @@ NAME, GROUP = "cgr", "titles"
 DATA = {"nq_boolq_dev": "", "wiki_intro_179k": "10k"}
 SPLIT, DEV_QUESTIONS = "test", 300
 MEASURES = ("Success@1", "Success@10", "RR@10")
+REBUILDS = (1, 3, 7)
 # Title → gin file, and flags.
 KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "k = 5": ("cgr", ()),
@@ -42,13 +43,25 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "GENRE*": ("genre_star", ()),
     "k = 5 with copying": ("cgr", ("CGR.copying=True",)),
     "GENRE": ("genre", ()),
+    "Contra": ("cgr_contra", ()),
+    "Contra with copying": ("cgr_contra", ("CGRContra.copying=True",)),
+    "Contra in_batch": ("cgr_contra", ('Aligning.loss="in_batch"',)),
+    "Contra one_positive": ("cgr_contra", ('Aligning.loss="one_positive"',)),
+    **{f"Async {times}": ("cgr_async", (f"CGRAsync.rebuilds={times}",)) for times in REBUILDS},
 }
+UNTRAINED = (
+    "k = 1", "k = 5", "k = 20", "all embeddings", "title-only k = 5", "title-only all embeddings", "GENRE*",
+    "k = 5 with copying", "GENRE",
+)  # fmt: skip
 SYSTEMS = {
     "CGR": "k = 5",
     "title-only": "title-only k = 5",
     "GENRE*": "GENRE*",
     "CGR with copying": "k = 5 with copying",
     "GENRE": "GENRE",
+    "k = 1": "k = 1",
+    "Contra": "Contra",
+    "Contra with copying": "Contra with copying",
 }
 # Success@1 and @10 that should be reached on test.
 BARS = {
@@ -291,7 +304,7 @@ def rows() -> list[harness.Row]:
             name="matrix of 5.9M pages", config={"from": ["32k", "179k"]}, measure=extrapolated, note="extrapolated"
         )
     )
-    for data, kind in itertools.product(DATA, KINDS):
+    for data, kind in itertools.product(DATA, UNTRAINED):
         table.append(
             _of_runs(
                 f"{data} dev untrained {kind}",
