@@ -85,10 +85,15 @@ def html(report: Results) -> str:
     body += ["<h2>What these numbers rest on</h2>", "<dl>"]
     body += [f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in report.rests_on]
     body.append("</dl>")
+    return page(report.title, body)
+
+
+def page(title: str, body: Sequence[str]) -> str:
+    """One HTML file around parts that are HTML."""
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(report.title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
     )
     return head + "\n".join(body) + "\n</body>\n</html>\n"
 

@@ -6,12 +6,15 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from gr_jax import storage
 from gr_jax.retrievers import index as indexes
 from gr_jax.stages import results
 from gr_jax.stages.bm25 import load_bm25
+from gr_jax.stages.docids import load_docids
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
-from gr_jax.systems.cgr.vocabulary import load_titles
+from gr_jax.systems.cgr.senses import senses_page
+from gr_jax.systems.cgr.vocabulary import load_text_of, load_titles
 
 
 @stage()
@@ -27,7 +30,8 @@ def title_results(
     name: str,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Runs, measures and the report of a system that writes titles, with BM25 and the combination beside it.
+    """Runs, measures and the report of a system that writes titles, with BM25 and the combination beside it; and
+    `senses.html`, which pages share the sense of a token (see `senses`).
 
     Args:
       name: of the system, in tables.
@@ -43,3 +47,8 @@ def title_results(
     if splits:
         results.add_examples(report, name, dataset, splits[-1], searcher)
     results.finish(place, report, dataset)
+    retriever: Any = searcher.retriever
+    # Those of a vocabulary that was made again while the network was trained are with the network.
+    written = load_docids(model if (model / "docids").is_dir() else contextual)
+    shown = senses_page(titles, written, load_text_of(contextual), retriever.vocabulary)
+    storage.write_bytes(place.folder / "senses.html", shown.encode())

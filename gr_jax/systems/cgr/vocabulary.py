@@ -246,7 +246,8 @@ def contextual_vocabulary(
     table = unit_rows(made, titles, params["token_embedder"]["embedding"][titles.eos_id - titles.meta["shift"]])
     text_of = np.full(-(-len(table) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE, UNUSED, np.int32)
     text_of[: len(table)] = made.text_of
-    written = _written(made, titles)
+    (end,) = np.flatnonzero(made.text_of == titles.eos_id).tolist()
+    written = written_in(made.targets, titles, vocab_size=made.vocab_size, eos_id=end)
     titles.save(place.folder / "titles")
     for name in ("docids", "of_vectors"):
         written.save(place.folder / name)
@@ -343,14 +344,19 @@ def unit_rows(made: ContextualTokens, titles: Docids, end: Float[np.ndarray, " d
     return table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
 
 
-def _written(made: ContextualTokens, titles: Docids) -> Docids:
-    """Titles in decoder ids."""
-    ends = np.flatnonzero(made.text_of == titles.eos_id)
+def written_in(targets: Int[np.ndarray, "pages length"], titles: Docids, *, vocab_size: int, eos_id: int) -> Docids:
+    """Titles in decoder ids.
+
+    Args:
+      targets: the ids of each page's title.
+      titles: as text, one row a page.
+      vocab_size, eos_id: of the decoder.
+    """
     rows = np.repeat(np.arange(len(titles)), np.diff(titles.offsets))
     return Docids.build(
-        [made.targets[row, : titles.lengths[row]].tolist() for row in rows],
-        vocab_size=made.vocab_size,
-        eos_id=int(ends[0]),
+        [targets[row, : titles.lengths[row]].tolist() for row in rows],
+        vocab_size=vocab_size,
+        eos_id=eos_id,
         documents=titles.documents,
         num_documents=titles.num_documents,
         texts=None if titles.texts is None else [titles.texts[row] for row in rows.tolist()],

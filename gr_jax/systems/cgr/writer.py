@@ -33,8 +33,15 @@ from gr_jax.stages.settings import Settings, setting
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.stages.write_docids import Training
 from gr_jax.systems.cgr import copying as copies
-from gr_jax.systems.cgr.rebuilding import INPUTS, OUTPUTS, Rebuilder, rebuilt
-from gr_jax.systems.cgr.vocabulary import Contextual, load_table, load_text_of, load_titles, own_encoder
+from gr_jax.systems.cgr.rebuilding import INPUTS, OUTPUTS, TARGETS, Rebuilder, rebuilt
+from gr_jax.systems.cgr.vocabulary import (
+    Contextual,
+    load_table,
+    load_text_of,
+    load_titles,
+    own_encoder,
+    written_in,
+)
 from gr_jax.text import Vocabulary
 from gr_jax.training.batches import make_batches
 from gr_jax.training.hooks import Hook
@@ -286,8 +293,12 @@ class Writing:
         )
         if settings.multipliers is not None:
             settings = dataclasses.replace(settings, multipliers=matrix_held(settings.multipliers))
-        trained = training.fit(place, task, settings).params
-        _decoder(module)(module, trained, eos_id=ids.eos_id).save(place.folder)
+        trained = training.fit(place, task, settings)
+        _decoder(module)(module, trained.params, eos_id=ids.eos_id).save(place.folder)
+        for hook in hooks:  # titles in the ids of the matrix that is kept
+            targets = trained.tables[hook.name][TARGETS]
+            made = written_in(targets, titles, vocab_size=ids.vocab_size, eos_id=int(ids.eos_id or 0))
+            made.save(place.folder / "docids")
 
 
 @stage()

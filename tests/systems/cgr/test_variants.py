@@ -107,6 +107,11 @@ def test_the_vocabulary_is_what_the_encoder_of_the_moment_makes(beir, encoder, t
     _, params = run(system, beir, tmp_path / "run")
     ((step, (config, of_encoder), made),) = seen
     assert step == 4
+    again = load_docids(tmp_path / "run" / "model")  # titles in the ids of the matrix that is kept
+    pages = load_titles(shared(tmp_path / "run", "contextual_vocabulary"))
+    for page in range(len(pages)):
+        (row,) = again.rows_of(int(pages.documents_of(page)[0]))
+        assert again.target(int(row)) == [one for one in made[rebuilding.TARGETS][page].tolist() if one >= 0]
     np.testing.assert_array_equal(params["decoder"]["logits_dense"]["kernel"], made[rebuilding.OUTPUTS])
     folder = shared(tmp_path / "run", "contextual_vocabulary")
     titles, text_of, first = load_titles(folder), load_text_of(folder), load_table(folder)
