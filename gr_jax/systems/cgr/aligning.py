@@ -24,6 +24,8 @@ from gr_jax.training.batches import make_batches
 from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
 
+_BUCKETS = (16, 24, 32)  # tokens of rows, the longest aside: a row holds one question, and most are short
+
 
 @gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +83,7 @@ def aligned(
         batches=make_batches(
             TokenStore.load(examples / "tokens"),
             batch_size=settings.batch_size,
-            lengths={"inputs": row_length, "targets": row_targets},
+            lengths={"inputs": [*(one for one in _BUCKETS if one < row_length), row_length], "targets": row_targets},
             pack=False,
             rates={"query": 1.0},
             seed=settings.seed,
