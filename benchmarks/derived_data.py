@@ -20,13 +20,19 @@ from gr_jax.errors import InputError
 _COPIED = ("corpus.", "queries.")
 
 
+NINE_TENTHS = "nine_tenths"
+
+
 def subset(folder: pathlib.Path, name: str) -> pathlib.Path:
     """A file of document ids: of the data, or, where it has none of that name, so many thousand ("3k") of its documents
-    at equal distances.
+    at equal distances. "nine_tenths" is all but the documents of every tenth title, "10k-nine_tenths" the same of
+    "10k".
 
     Raises:
       InputError: the data has neither.
     """
+    if name.endswith(NINE_TENTHS):
+        return _nine_tenths(folder, name.removesuffix(NINE_TENTHS).rstrip("-"))
     given = folder / "subsets" / f"{name}.ids.gz"
     if given.is_file() or not folder.is_dir():
         return given
@@ -40,6 +46,18 @@ def subset(folder: pathlib.Path, name: str) -> pathlib.Path:
             raise InputError(f"there are {len(every)} documents", "Name a smaller part.", value=name)
         chosen = np.linspace(0, len(every) - 1, number).astype(int)
         storage.write_text(made, "".join(f"{every[place]}\n" for place in chosen))
+    return made
+
+
+@functools.cache
+def _nine_tenths(folder: pathlib.Path, of: str) -> pathlib.Path:
+    corpus = read_beir(folder, subset=subset(folder, of) if of else None).corpus
+    named = "-".join(filter(None, (folder.name, corpus.fingerprint[:8], of, NINE_TENTHS)))
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{named}.ids"
+    if not made.is_file():
+        left_out = set(sorted(set(corpus.titles))[::10])
+        kept = (one for one, title in zip(corpus.doc_ids, corpus.titles, strict=True) if title not in left_out)
+        storage.write_text(made, "".join(f"{one}\n" for one in kept))
     return made
 
 

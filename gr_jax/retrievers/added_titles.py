@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from gr_jax import docids as docids_lib
+from gr_jax import models
 from gr_jax.constraints import TokenTextTrie
-from gr_jax.constraints.base import Constraint
 from gr_jax.corpus import Corpus
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
-from gr_jax.text import Vocabulary
+from gr_jax.models.contextual_states import states_in_context
+from gr_jax.models.more_ids import with_more_ids
+from gr_jax.text import Vocabulary, get_transform
+
+READ = "read"  # in the meta of titles: how many tokens of titles and contents their encoder reads, 0: titles alone
 
 
-def titles_of_added(add: Corpus, docids: Docids, vocabulary: Vocabulary, constraint: Constraint) -> Docids:
+def titles_of_added(add: Corpus, docids: Docids, vocabulary: Vocabulary) -> Docids:
     """Docids of further documents, by the rules by which those of an index were made.
 
     Args:
       add: the documents.
       docids: of the index, of the scheme "titles".
       vocabulary: that cuts titles into tokens.
-      constraint: of the index.
 
     Raises:
-      InputError: what `docids.titles` refuses; a title with a token that the decoder has no id for.
+      InputError: what `docids.titles` refuses.
     """
     meta, called = docids.meta, list(add.titles)
     if not meta["untitled"]:  # who gave no name for documents without title has them called by their first words
         called = list(map(docids_lib.title_of, add.titles, add.texts))
-    more = docids_lib.titles(
+    return docids_lib.titles(
         called,
         vocabulary,
         duplicates=meta["duplicates"],
@@ -40,25 +46,82 @@ def titles_of_added(add: Corpus, docids: Docids, vocabulary: Vocabulary, constra
         beside=docids,
         transform=meta.get("transform", "none"),  # older folders have none
     )
-    if isinstance(constraint, TokenTextTrie):
-        _check_written(more, constraint, add.doc_ids)
-    return more
 
 
-def _check_written(titles: Docids, trie: TokenTextTrie, names: Sequence[str]) -> None:
-    """Refuses titles with tokens that the decoder has no id for.
+class Grown(NamedTuple):
+    """A model that writes tokens which stood in no title before.
+
+    Attributes:
+      model: with an id for each of them.
+      text_of: the text token of each id.
+    """
+
+    model: models.GenerativeModel
+    text_of: Int[np.ndarray, " vocab"]
+
+
+def model_for(
+    titles: Docids,
+    add: Corpus,
+    vocabulary: Vocabulary,
+    model: models.GenerativeModel,
+    trie: TokenTextTrie,
+    read: int | None,
+) -> Grown:
+    """A model that can write further titles. A token that no id writes gets one, whose vector is the mean of what the
+    model's own encoder makes of it in these titles and their documents.
+
+    Args:
+      titles: of `add`.
+      add: the documents.
+      vocabulary: that cuts them into tokens.
+      model, trie: of the index.
+      read: tokens read of a title and its document; 0: of the title alone; None: the ids have no such vectors.
 
     Raises:
-      InputError: names the first document with such a title.
+      InputError: names the first document whose title cannot be written, and says why.
     """
     text_of = np.asarray(trie.text_of)
     written = np.zeros(titles.vocab_size, bool)
     written[text_of[text_of >= 0]] = True
-    for row in range(len(titles)):
-        if not written[titles.sequence(row)].all():
-            raise InputError(
-                f"the title of document {names[int(titles.documents_of(row)[0])]!r} has a token that stood in no title "
-                "when the decoder's vocabulary was made",
-                "Make the index anew, or write the title in other words.",
-                value=titles.name(row),
-            )
+    unwritten = [row for row in range(len(titles)) if not written[titles.sequence(row)].all()]
+    if not unwritten:
+        return Grown(model, text_of)
+    if read is None or not isinstance(model, models.GenerativeDecoder):
+        raise _unwritable(titles, unwritten[0], add.doc_ids)
+    shift, fronts, texts = titles.meta["shift"], [], []
+    rewrite = get_transform(titles.meta.get("transform", "none"))
+    for row in unwritten:
+        fronts.append([token - shift for token in titles.sequence(row)])
+        texts.append(rewrite(" ".join(add.texts[document] for document in np.sort(titles.documents_of(row)))))
+    config = dataclasses.replace(model.module.encoder_config, dropout_rate=0.0)
+    states = states_in_context(
+        models.TextEncoder(config),
+        {name: model.params[name] for name in ("token_embedder", "encoder")},
+        fronts,
+        vocabulary.encode_batch(texts) if read else [()] * len(fronts),
+        length=read or max(map(len, fronts)) + len(vocabulary.prefix) + len(vocabulary.suffix),
+        prefix=vocabulary.prefix,
+        suffix=vocabulary.suffix,
+    )
+    states /= np.linalg.norm(states, axis=1, keepdims=True)
+    tokens = np.concatenate([titles.sequence(row) for row in unwritten])
+    new = np.unique(tokens[~written[tokens]])
+    vectors = np.stack([states[tokens == token].mean(axis=0) for token in new])
+    try:
+        grown = with_more_ids(model, vectors, new - shift)
+    except InputError as error:
+        raise _unwritable(titles, unwritten[0], add.doc_ids) from error
+    of_grown = np.full(grown.output_vocab_size, -1, text_of.dtype)
+    of_grown[: len(text_of)] = text_of
+    of_grown[model.output_vocab_size :][: len(new)] = new
+    return Grown(grown, of_grown)
+
+
+def _unwritable(titles: Docids, row: int, names: Sequence[str]) -> InputError:
+    return InputError(
+        f"the title of document {names[int(titles.documents_of(row)[0])]!r} has a token that stood in no title when "
+        "the decoder's vocabulary was made",
+        "Make the index anew, or write the title in other words.",
+        value=titles.name(row),
+    )

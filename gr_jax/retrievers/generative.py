@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.registry import DOCUMENTS_OF
-from gr_jax.retrievers.added_titles import titles_of_added
+from gr_jax.retrievers.added_titles import READ, model_for, titles_of_added
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.documents_of import BestDocid, DocumentsOf, Written, num_documents_of
 from gr_jax.retrievers.generative_search import search
@@ -319,19 +320,25 @@ class GenerativeRetriever:
             self.constraint, self.documents_of = self._remade(self.constraint, add, gone.tolist())
             self.num_documents = num_documents_of(self.constraint)
             return self
-        docids, constraint = self.docids, self.constraint
+        docids, constraint, model = self.docids, self.constraint, self.model
         assert isinstance(constraint, (Trie, TokenTextTrie)) and isinstance(self.documents_of, BestDocid)
+        text_of = self.documents_of.text_of
         if len(gone):
             docids = docids.without(gone)
             constraint = _same_kind(constraint, docids)
         if add is not None:
             more = self._name(add, docids)
+            if isinstance(constraint, TokenTextTrie):
+                model, text_of = model_for(more, add, self.vocabulary, model, constraint, docids.meta.get(READ))
+                constraint = dataclasses.replace(
+                    constraint, text_of=jnp.asarray(text_of, jnp.int32), vocab_size=len(text_of)
+                )
             joined = docids.joined(more)
             shares = docids.meta.get("duplicates") == "share" and len(joined) < len(docids) + len(more)
             # A docid that is there already cannot be added to a trie, which is made anew with its further documents.
             constraint, docids = _same_kind(constraint, joined) if shares else constraint.add(more), joined
         self.constraint, self.num_documents = constraint, constraint.num_documents
-        self.documents_of = BestDocid(docids, text_of=self.documents_of.text_of)
+        self.model, self.documents_of = model, BestDocid(docids, text_of=text_of)
         if self.max_len is None:
             self._most_steps = constraint.max_steps
         return self
@@ -339,7 +346,7 @@ class GenerativeRetriever:
     def _name(self, add: Corpus, docids: Docids) -> Docids:
         if self.name_documents is not None:
             return self.name_documents(add, docids)
-        return titles_of_added(add, docids, self.vocabulary, self.constraint)
+        return titles_of_added(add, docids, self.vocabulary)
 
     def save(
         self, folder: str | os.PathLike, *, corpus: str, meta: dict[str, Any] | None = None, gin: str = ""

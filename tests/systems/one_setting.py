@@ -26,6 +26,7 @@ OTHER: dict[str, Any] = {
     "Training.steps": 1204,
     "Training.keep_best": "dev/Success@1",
     "Aligning.keep_best": "dev/Success@1",
+    "Aligning.evaluate_every": 50,
     "ContrastiveTraining.keep_best": "dev/Success@1",
     "QueryGenerating.keep_best": None,
     "NgramWriting.keep_best": "dev/Success@1",

@@ -35,13 +35,16 @@ class Aligning(training.Optimization):
 
     Attributes:
       batch_size: questions of an update.
+      keep_best: None by default: what it is good for shows when its encoder has made the vocabulary.
       loss: "all_positives", the paper's; "one_positive" or "in_batch", those that it is compared with (C.2).
     """
 
     steps: int = 100
     batch_size: int = 64
     warmup_steps: int = 30
-    evaluate_every: int | None = 50
+    evaluate_every: int | None = None
+    dev_queries: int | None = None
+    keep_best: str | None = None
     loss: str = setting("all_positives", choices=TITLE_LOSSES)
 
     def check(self) -> None:

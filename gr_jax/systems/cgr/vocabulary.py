@@ -23,6 +23,7 @@ from gr_jax.docids.contextual_tokens import UNUSED, ContextualTokens, contextual
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.contextual_states import states_in_context
+from gr_jax.retrievers.added_titles import READ
 from gr_jax.stages import pretrained
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
@@ -248,7 +249,9 @@ def contextual_vocabulary(
     text_of[: len(table)] = made.text_of
     (end,) = np.flatnonzero(made.text_of == titles.eos_id).tolist()
     written = written_in(made.targets, titles, vocab_size=made.vocab_size, eos_id=end)
-    titles.save(place.folder / "titles")
+    # What reads titles of documents that are added later is told how.
+    meta = {} if settings.vanilla else {READ: settings.length if settings.content else 0}
+    dataclasses.replace(titles, meta={**titles.meta, **meta}).save(place.folder / "titles")
     for name in ("docids", "of_vectors"):
         written.save(place.folder / name)
     np.save(place.folder / "text_of.npy", text_of)

@@ -10,6 +10,7 @@ import pytest
 import gr_jax
 from benchmarks import small_systems
 from gr_jax import corpus as corpus_lib
+from gr_jax import retrievers
 from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
@@ -293,8 +294,7 @@ def test_other_weights_are_read_anew(beir, encoder, tmp_path):
 
 
 def test_documents_come_and_go_without_training(beir, encoder, tmp_path):
-    """A further document of a page is found with it; one without title goes by its first words; a title with a token
-    that none had is refused, and nothing is changed then."""
+    """A further document of a page is found with it; one without title goes by its first words."""
     made = cgr(encoder, training=None).run(beir, tmp_path / "run", until="index", say=lambda line: None)
     corpus, retriever = made.corpus, made.retriever
     letters = {letter for title in corpus.titles for letter in title}
@@ -309,13 +309,60 @@ def test_documents_come_and_go_without_training(beir, encoder, tmp_path):
     assert retriever.docids.name(int(retriever.docids.rows_of(nameless)[0])) == f"{known} {known}"
     found = retriever.retrieve(["anything"], COUNT + 2).doc_index[0].tolist()
     assert {again, nameless} <= set(found) and abs(found.index(again) - found.index(3)) == 1
-    unknown = next(letter for letter in "QXZ%&+@#" if letter not in letters)
-    with pytest.raises(InputError, match=f"document 'other' has a token that stood in no title.*{unknown}"):
-        made.update(add=Corpus.from_documents([Document("other", unknown, "text")]))
     assert retriever.num_documents == COUNT + 2
     made.update(remove=[corpus.doc_ids[3]])
     found = retriever.retrieve(["anything"], COUNT + 2).doc_index[0].tolist()
     assert again in found and 3 not in found
+
+
+@pytest.mark.parametrize("copying", [False, True])
+def test_a_title_with_a_new_token_is_written_with_what_the_encoder_makes_of_it(copying, beir, encoder, tmp_path):
+    network = Network(
+        encoder=str(encoder), vocabulary="byte", outputs="random", width=32, heads=2, mlp_width=32, decoder_layers=1
+    )
+    decoding = TitleDecoding(beams=64)  # sums of logits do not depend on how many ids there are
+    system = cgr(encoder, network=network, training=None, copying=copying, decoding=decoding)
+    made = system.run(beir, tmp_path / "run", until="index", say=lambda line: None)
+    retriever: Any = made.retriever
+    before, size = retriever.retrieve(["anything", "a red cat"], 5), retriever.model.output_vocab_size
+    letters = {letter for title in made.corpus.titles for letter in title}
+    unknown = [letter for letter in "QXZ%&+@#" if letter not in letters][:2]
+    title = f"{unknown[0]}{unknown[1]}{unknown[0]}"
+    more = Corpus.from_documents([Document("new", title, "What it says."), Document("old", made.corpus.titles[2], "")])
+    made.update(add=more)
+    grown, words = retriever.model, ByteVocabulary()
+    assert grown.output_vocab_size == size + 8 and (np.asarray(retriever.constraint.text_of) >= 0)[size:].sum() == 2
+    front = words.encode(title)
+    read = np.array([[*words.prefix, *front, *words.encode("What it says."), *words.suffix]], np.int32)
+    params = {name: grown.params[name] for name in ("token_embedder", "encoder")}
+    states = np.asarray(TextEncoder(grown.module.encoder_config).apply({"params": params}, read))[0]
+    states = states[len(words.prefix) :][:3] / np.linalg.norm(states[len(words.prefix) :][:3], axis=1, keepdims=True)
+    kernel = np.asarray(grown.params["decoder"]["logits_dense"]["kernel"]).T
+    shift = retriever.docids.meta["shift"]
+    for letter, mean in ((unknown[0], (states[0] + states[2]) / 2), (unknown[1], states[1])):
+        (row,) = np.flatnonzero(np.asarray(retriever.constraint.text_of) == words.encode(letter)[0] + shift)
+        expected = mean / np.linalg.norm(mean) / network.temperature
+        np.testing.assert_allclose(kernel[row], expected, atol=1e-4 / network.temperature)
+    # It is found, what was there is found as before, and all of it again when the index is opened anew.
+    questions = ["anything", "a red cat"]
+    found = retriever.retrieve(questions, COUNT + 2)
+    assert (found.doc_index == COUNT).any(axis=1).all()
+    for own, scores, old, old_scores in zip(found.doc_index, found.score, before.doc_index, before.score, strict=True):
+        for document, score in zip(old.tolist(), old_scores.tolist(), strict=True):
+            assert scores[own.tolist().index(document)] == pytest.approx(score, abs=1e-4)
+    retrievers.index.save(tmp_path / "again", retriever, made.corpus)
+    again = gr_jax.load(tmp_path / "again")
+    np.testing.assert_array_equal(again.retrieve(questions, 5).doc_index, found.doc_index[:, :5])
+
+
+def test_a_title_that_no_vector_can_write_is_named(beir, encoder, tmp_path):
+    """Where the decoder is narrower than the encoder's states; nothing is changed then."""
+    network = dataclasses.replace(cgr(encoder).network, encoder=str(encoder), width=16, heads=2)
+    made = cgr(encoder, network=network, training=None).run(beir, tmp_path / "run", until="index", say=lambda _: None)
+    unknown = next(letter for letter in "QXZ%&+@#" if not any(letter in title for title in made.corpus.titles))
+    with pytest.raises(InputError, match=f"document 'other' has a token that stood in no title.*{unknown}"):
+        made.update(add=Corpus.from_documents([Document("other", unknown, "text")]))
+    assert made.retriever.num_documents == COUNT
 
 
 def test_a_document_without_title_and_text_is_named(beir, encoder, tmp_path):
