@@ -44,8 +44,6 @@ def _loaded(run: Any) -> Any:
 
 def enumeration(data: str) -> Values:
     """The largest difference between what is found and every way to write each of a few titles, scored by itself."""
-    import jax.numpy as jnp
-
     from gr_jax.constraints import TokenTextTrie
     from gr_jax.docids import Docids
     from gr_jax.retrievers.documents_of import BestDocid
@@ -76,7 +74,6 @@ def enumeration(data: str) -> Values:
             rows = [int(few.rows_of(int(document))[0]) for document in documents]
             worst = max(worst, float(np.abs(expected[rows] - scores).max()))
         values |= {f"ways {merge}": float(len(ways)), f"difference {merge}": worst}
-    del jnp
     return values
 
 
@@ -111,9 +108,9 @@ def added(data: str) -> Values:
         for one, grades in dataset.split(split).items():
             if not known & set(grades):
                 asked[one] = grades
-    texts, judged = dataset.query_texts(list(asked)), asked
+    texts = dataset.query_texts(list(asked))
     for name, searcher in (("added", without), ("built with them", having)):
-        values |= {f"{measure}, {name}": value for measure, value in _of(searcher, texts, judged, dataset).items()}
+        values |= {f"{measure}, {name}": value for measure, value in _of(searcher, texts, asked, dataset).items()}
     values["Success@10 lost"] = values["Success@10, built with them"] - values["Success@10, added"]
     return values | {"questions": float(len(asked))}
 
@@ -125,8 +122,7 @@ def _of(searcher: Any, texts: list[str], judged: Mapping[str, Mapping[str, int]]
 
     title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
     found = ranking_to_run(searcher.retriever.retrieve(texts, 20), list(judged), searcher.corpus)
-    means = evaluate(run_of_pages(found, title_of), qrels_of_pages(judged, title_of), ("Success@1", "Success@10"))
-    return means
+    return evaluate(run_of_pages(found, title_of), qrels_of_pages(judged, title_of), ("Success@1", "Success@10"))
 
 
 def zero_shot(title: str) -> Any:
