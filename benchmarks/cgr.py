@@ -276,9 +276,10 @@ def _analysed() -> list[harness.Row]:
 
 def draw() -> None:
     """What GENRE* and CGR find first where one of them is right, in `results/cgr_predictions.md`."""
-    made = [run_of(data, SYSTEMS[title]).folder / "results" for data in DATA for title in ("GENRE*", "CGR")]
+    titles = ("GENRE*", "CGR")
+    made = [run_of(data, SYSTEMS[title]).folder / "index" for data in DATA for title in titles]
     if all(map(pathlib.Path.is_dir, made)):
-        storage.write_text(harness.RESULTS / "cgr_predictions.md", analyses.side_by_side("GENRE*", "CGR"))
+        storage.write_text(harness.RESULTS / "cgr_predictions.md", analyses.side_by_side(*titles))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from benchmarks.title_systems import (
     SPLIT,
     SYSTEMS,
     answered,
+    answers,
     dataset_of,
     evaluated,
     evaluated_both,
@@ -263,13 +264,8 @@ def side_by_side(first: str, second: str, count: int = 12) -> str:
         dataset, found = dataset_of(data), {}
         title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
         for title in (first, second):
-            from gr_jax.corpus import Run
-            from gr_jax.stages.results import run_file
-
-            run = run_of(data, SYSTEMS[title])
-            system: Any = run.resolved()
-            answers = Run.load(run_file(run.folder / "results", system.name, SPLIT))
-            found[title] = {one: title_of[ranked[0][0]] for one, ranked in answers.items() if ranked}
+            ranked = answers(data, title)
+            found[title] = {one: title_of[documents[0][0]] for one, documents in ranked.items() if documents}
         one, other = (evaluated(data, title) for title in (first, second))
         differ = np.asarray(one.per_query["Success@1"]) != np.asarray(other.per_query["Success@1"])
         asked = [query for query, differs in zip(one.query_ids, differ.tolist(), strict=True) if differs]

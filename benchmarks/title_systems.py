@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -11,13 +12,13 @@ import numpy as np
 
 from benchmarks import derived_data, harness, pooled
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax.corpus import Dataset, Qrels, Run, read_beir
+from gr_jax.corpus import Dataset, Run, read_beir
 from gr_jax.evaluation import Evaluation, evaluate
 from gr_jax.evaluation.pages import qrels_of_pages, run_of_pages
 
 GROUP = "titles"
 DATA = {"nq_boolq_dev": "", "wiki_intro_179k": "10k"}
-SPLIT, DEV_QUESTIONS = "test", 300
+SPLIT, DEV_QUESTIONS, DEPTH = "test", 300, 20
 MEASURES = ("Success@1", "Success@10", "RR@10")
 REBUILDS = (1, 3, 7)
 # Title → gin file, and flags.
@@ -108,17 +109,28 @@ def titles_of(run: RecipeRun) -> Any:
 
 
 @functools.cache
+def answers(data: str, title: str) -> Run:
+    """The documents that a trained system finds for each test question, as its index is by default. They are kept
+    beside it under its key."""
+    from gr_jax.retrievers import index, ranking_to_run
+
+    run, dataset = run_of(data, SYSTEMS[title]), dataset_of(data)
+    run.index()
+    key = json.loads((run.folder / "index" / "manifest.json").read_text(encoding="utf-8"))["made_from"]
+    file = run.folder / f"{SPLIT}-{key}.trec"
+    if not file.is_file():
+        asked = list(dataset.split(SPLIT))
+        ranking = index.load(run.folder / "index").retriever.retrieve(dataset.query_texts(asked), DEPTH)
+        ranking_to_run(ranking, asked, dataset.corpus).save(file)
+    return Run.load(file)
+
+
+@functools.cache
 def evaluated(data: str, title: str) -> Evaluation:
     """What a trained system reaches on pages of test."""
-    from gr_jax.stages.results import run_file
-
-    run = run_of(data, SYSTEMS[title])
-    run.make()
-    system: Any = run.resolved()
-    results, pages = run.folder / "results", pages_of(dataset_of(data), titles_of(run))
-    found = Run.load(run_file(results, system.name, SPLIT))
-    qrels = Qrels.load(results / "qrels" / f"{SPLIT}.tsv")
-    return evaluate(run_of_pages(found, pages), qrels_of_pages(qrels, pages), MEASURES)
+    dataset, found = dataset_of(data), answers(data, title)
+    pages = pages_of(dataset, titles_of(run_of(data, SYSTEMS[title])))
+    return evaluate(run_of_pages(found, pages), qrels_of_pages(dataset.split(SPLIT), pages), MEASURES)
 
 
 def evaluated_both(title: str) -> Evaluation:
@@ -149,5 +161,5 @@ def answered(retriever: Any, data: str, qrels: Mapping[str, Mapping[str, int]], 
     from gr_jax.retrievers import ranking_to_run
 
     dataset = dataset_of(data)
-    found = ranking_to_run(retriever.retrieve(dataset.query_texts(list(qrels)), 20), list(qrels), dataset.corpus)
+    found = ranking_to_run(retriever.retrieve(dataset.query_texts(list(qrels)), DEPTH), list(qrels), dataset.corpus)
     return evaluate(run_of_pages(found, pages), qrels_of_pages(qrels, pages), MEASURES)
