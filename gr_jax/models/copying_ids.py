@@ -50,7 +50,7 @@ class CopyingEncoderDecoder(EncoderDecoder):
     def setup(self):
         super().setup()
         zeros, add = nn.initializers.zeros, partitioning.param_with_axes
-        self.id_bias = add("id_bias", zeros, (self.vocab_size,), jnp.float32, axes=("vocab",))
+        self.id_bias = add("id_bias", zeros, (self.vocab_size,), jnp.float32, axes=(self.written_vocab,))
         self.copy_token = add("copy_token", zeros, (self.input_vocab_size,), jnp.float32, axes=("vocab",))
         self.copy_next = add("copy_next", zeros, (), jnp.float32, axes=())
 

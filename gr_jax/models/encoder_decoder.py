@@ -89,6 +89,12 @@ class EncoderDecoder(nn.Module):
         return self.decoder_config is None if self.share_embeddings is None else self.share_embeddings
 
     @property
+    def written_vocab(self) -> str:
+        """The logical name of the axis of what is written: one of its own where its tables are the decoder's own, for
+        the two vocabularies need not divide by the same number of devices."""
+        return "vocab" if self.shares_embeddings else "written_vocab"
+
+    @property
     def feature_dim(self) -> int:
         """Width of the output table's rows, and of decoder features without what PAWA puts behind them."""
         return self.encoder_config.emb_dim if self.query_residual else self.decoder_sizes.emb_dim
@@ -114,8 +120,8 @@ class EncoderDecoder(nn.Module):
         self.token_embedder = encoders.make_embedder(self.encoder_config)
         self.encoder = encoders.make_encoder(self.encoder_config)
         if not self.shares_embeddings:
-            self.decoder_token_embedder = t5.embedding_table(config)
-        self.decoder = t5.T5Decoder(config, self.feature_dim if self.query_residual else None)
+            self.decoder_token_embedder = t5.embedding_table(config, self.written_vocab)
+        self.decoder = t5.T5Decoder(config, self.feature_dim if self.query_residual else None, self.written_vocab)
         if self.pawa_layers:
             self.pawa = pawa.PrefixEncoder(config, self.pawa_layers, self.feature_dim, self.pawa_width)
         if self.query_residual:

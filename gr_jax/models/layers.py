@@ -96,14 +96,19 @@ class Table(nn.Module):
 
 
 class OutputKernel(nn.Module):
-    """The matrix `[d, vocabulary]` of an untied output layer, under T5X's name `logits_dense/kernel`."""
+    """The matrix `[d, vocabulary]` of an untied output layer, under T5X's name `logits_dense/kernel`.
+
+    Attributes:
+      vocab: the logical name of its second axis.
+    """
 
     inputs: int
     vocab_size: int
+    vocab: str = "vocab"
 
     def setup(self):
         self.kernel = partitioning.param_with_axes(
-            "kernel", fan_in_truncated_normal, (self.inputs, self.vocab_size), jnp.float32, axes=("embed", "vocab")
+            "kernel", fan_in_truncated_normal, (self.inputs, self.vocab_size), jnp.float32, axes=("embed", self.vocab)
         )
 
     def __call__(self) -> Float[Array, "d vocab"]:

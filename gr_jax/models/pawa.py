@@ -62,7 +62,7 @@ class PrefixEncoder(nn.Module):
             self.wider = Dense((self.width,), ("embed", "kv"))
         shape = (config.vocab_size, self.feature_dim, self.width or config.emb_dim)
         self.kernel = partitioning.param_with_axes(
-            "kernel", nn.initializers.zeros, shape, jnp.float32, axes=("vocab", "embed", "kv")
+            "kernel", nn.initializers.zeros, shape, jnp.float32, axes=("written_vocab", "embed", "kv")
         )
 
     def __call__(

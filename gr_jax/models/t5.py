@@ -161,10 +161,12 @@ class T5Decoder(nn.Module):
     Attributes:
       feature_dim: None, or the width of what is returned: the state then goes through one more projection,
         `features_dense`, that starts at zero (see `EncoderDecoder.query_residual`).
+      vocab: the logical name of the vocabulary that it writes.
     """
 
     config: T5Config
     feature_dim: int | None = None
+    vocab: str = "vocab"
 
     def setup(self):
         config = self.config
@@ -179,7 +181,7 @@ class T5Decoder(nn.Module):
                 dtype=config.dtype,
             )
         if not config.logits_via_embedding:
-            self.logits_dense = layers.OutputKernel(self.feature_dim or config.emb_dim, config.vocab_size)
+            self.logits_dense = layers.OutputKernel(self.feature_dim or config.emb_dim, config.vocab_size, self.vocab)
 
     def __call__(
         self,
@@ -219,10 +221,10 @@ class T5Decoder(nn.Module):
         return state if self.feature_dim is None else self.features_dense(state)
 
 
-def embedding_table(config: T5Config) -> layers.Table:
-    """T5's token table."""
+def embedding_table(config: T5Config, vocab: str = "vocab") -> layers.Table:
+    """T5's token table, whose rows have this logical name."""
     init = nn.initializers.normal(stddev=1.0)
-    return layers.Table(config.vocab_size, config.emb_dim, init, dtype=config.dtype)
+    return layers.Table(config.vocab_size, config.emb_dim, init, (vocab, "embed"), dtype=config.dtype)
 
 
 def zero_cache(config: T5Config, batch: int, max_len: int, beams: int) -> tuple:

@@ -26,6 +26,7 @@ Rules = tuple[tuple[str, str | None], ...]
 LOGICAL_AXIS_RULES: Rules = (
     ("batch", "data"),
     ("vocab", "model"),
+    ("written_vocab", "model"),  # of a decoder's own: it is split whether that of what is read can be or not
     ("mlp", "model"),
     ("heads", "model"),
     ("joined_kv", "model"),

@@ -1,9 +1,12 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+from gr_jax import models
 from gr_jax.errors import InputError
 from gr_jax.training.optimizers import adafactor, adamw
 from gr_jax.training.partitioning import fit_rules, logical_axes, make_mesh, parameter_shardings
@@ -73,6 +76,18 @@ def test_what_cannot_be_split_evenly_stays_whole():
     # and a network that names the axis of activations runs with them
     trainer = Trainer.create(ToyModel(inputs=30, targets=31), adamw(), mesh, SHAPES)
     assert trainer.initial_params(0)["input_embedding"].sharding.is_fully_replicated
+
+
+def test_a_written_vocabulary_is_split_by_itself():
+    """Though that of what is read cannot be: 30,522 words on 4 devices."""
+    read = models.T5Config(vocab_size=30_522, emb_dim=8, num_heads=2, head_dim=4, mlp_dim=8, num_encoder_layers=1)
+    written = dataclasses.replace(read, vocab_size=48, num_decoder_layers=1)
+    module = models.EncoderDecoder(read, written, share_embeddings=False)
+    trainer = Trainer.create(models.EncoderDecoderModel(module), adamw(), make_mesh(2, 4), SHAPES)
+    params = trainer.initial_params(0)
+    assert params["token_embedder/embedding"].sharding.spec == PartitionSpec(None, None)
+    assert params["decoder_token_embedder/embedding"].sharding.spec == PartitionSpec("model", None)
+    assert params["decoder/logits_dense/kernel"].sharding.spec == PartitionSpec(None, "model")
 
 
 def test_parameters_without_names_get_them_by_path():
