@@ -21,6 +21,7 @@ DATA = {"nq_boolq_dev": "", "wiki_intro_179k": "10k"}
 SPLIT, DEV_QUESTIONS, DEPTH = "test", 300, 20
 MEASURES = ("Success@1", "Success@10", "RR@10")
 REBUILDS = (1, 3, 7)
+COPYING = "TitleDecoding.length_penalty=1.0"  # as GENRE has it; both were chosen on dev
 # Title → gin file, and flags.
 KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "k = 5": ("cgr", ()),
@@ -29,10 +30,10 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "title-only k = 5": ("cgr", ("Contextual.content=False",)),
     "title-only all embeddings": ("cgr", ("Contextual.content=False", "Contextual.clusters=None")),
     "GENRE*": ("genre_star", ()),
-    "k = 5 with copying": ("cgr", ("CGR.copying=True",)),
+    "k = 5 with copying": ("cgr", ("CGR.copying=True", COPYING)),
     "GENRE": ("genre", ()),
     "Contra": ("cgr_contra", ()),
-    "Contra with copying": ("cgr_contra", ("CGRContra.copying=True",)),
+    "Contra with copying": ("cgr_contra", ("CGRContra.copying=True", COPYING)),
     "Contra in_batch": ("cgr_contra", ('Aligning.loss="in_batch"',)),
     "Contra one_positive": ("cgr_contra", ('Aligning.loss="one_positive"',)),
     "Async": ("cgr_async", ()),

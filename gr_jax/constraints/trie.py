@@ -318,8 +318,8 @@ class Trie(TrieFields):
     def documents(self, state: TrieState, limit: int) -> tuple[Int[Array, "... limit"], Int[Array, ...]]:
         """Documents in the order of their docids; at a complete docid its own, else all below."""
         node = jnp.maximum(state.node, 0)
-        first = self._outermost_row(node, last=False)
-        end = self._outermost_row(node, last=True) + 1
+        first = self.outermost_row(node, last=False)
+        end = self.outermost_row(node, last=True) + 1
         if self.offsets is not None:
             first, end = self.offsets[first], self.offsets[end]
         place = jnp.arange(limit, dtype=jnp.int32)
@@ -335,8 +335,9 @@ class Trie(TrieFields):
         entry = jnp.clip(entry, 0, self.documents_of_rows.shape[0] - 1)
         return jnp.where(place < count[..., None], self.documents_of_rows[entry], -1), count
 
-    def _outermost_row(self, node: Int[Array, ...], *, last: bool) -> Int[Array, ...]:
-        """The first or the last row below nodes: that of the leaf to which first or last children lead."""
+    def outermost_row(self, node: Int[Array, ...], *, last: bool) -> Int[Array, ...]:
+        """The first or the last row of the docids below nodes: that of the leaf to which first or last children lead.
+        Nodes are numbered from 0, the root, to the number of edges."""
 
         def is_above(node):
             return jnp.any(self.parents.has(node))

@@ -5,6 +5,7 @@ from gr_jax.decoding.beam_search import Beams as Beams
 from gr_jax.decoding.beam_search import beam_search as beam_search
 from gr_jax.decoding.decoder import Decoder as Decoder
 from gr_jax.decoding.history import History as History
+from gr_jax.decoding.lookahead import Lookahead as Lookahead
 from gr_jax.decoding.sampling import Samples as Samples
 from gr_jax.decoding.sampling import sample as sample
 from gr_jax.decoding.scores import LogitScores as LogitScores

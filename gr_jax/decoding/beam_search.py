@@ -23,6 +23,7 @@ from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
 from gr_jax.decoding.groups import choose_by_group
 from gr_jax.decoding.history import History, Kept
 from gr_jax.decoding.hypotheses import Extensions, Live, extensions_of, follow, last_tokens, pad_axis, pad_live, write
+from gr_jax.decoding.lookahead import Ahead, Lookahead
 from gr_jax.decoding.merging import WAYS, merge_equal
 from gr_jax.decoding.processors import Processor, Written, process
 from gr_jax.decoding.scores import check_vocabulary
@@ -60,6 +61,7 @@ class _Found(NamedTuple):
     complete: Beams | None
     history: Kept | None
     cache: Cache
+    ahead: Ahead | None  # from the first step on, where there is a lookahead
 
 
 def beam_search(
@@ -81,6 +83,7 @@ def beam_search(
     history: bool = False,
     unroll: int | None = None,
     end_within_beams: bool = False,
+    lookahead: Lookahead | None = None,
 ) -> Beams:
     """Finds the `beams` best identifiers of each query.
 
@@ -122,12 +125,15 @@ def beam_search(
       end_within_beams: a hypothesis may end only where its end is among the `beams` best continuations of its query, as
         in transformers. For free text, which could end at every step: without it the empty text, unlikely as it is,
         beats every long one; with it one beam is greedy search. For docids every end counts.
+      lookahead: hypotheses go on by what they could still become under the trie that it was made of; see `Lookahead`.
+        Scores stay what they are. None: by what they are.
 
     Raises:
       InputError: beams < 1, max_len < 1, an unknown normaliser or way to merge, groups that do not divide the beams,
         what cannot be combined, or a constraint over more tokens than the network scores.
     """
     _check(beams, max_len, normalize, merge, groups, diversity, backoff, end_within_beams)
+    _check_lookahead(lookahead, normalize, groups, backoff)
     if batch is None:
         batch = jax.tree.leaves(cache)[0].shape[0]
     if unroll is None:
@@ -149,11 +155,12 @@ def beam_search(
         diversity,
         backoff,
         end_within_beams,
+        lookahead,
     )
     live: Live | None = search.start(batch, view)
     assert live is not None
     kept = histories.empty(live.states, batch, max_len, search.most_live + beams) if history else None
-    found = _Found(None, kept, cache)
+    found = _Found(None, kept, cache, None)
     step = 0
     while live is not None and step < min(max(unroll, 1), max_len):
         live, found = search.step(live, found, step, range(step, step + 1))
@@ -210,6 +217,20 @@ def _check(
         raise InputError("groups of beams support neither backoff nor end_within_beams", "Give groups=1, or neither.")
 
 
+def _check_lookahead(lookahead: Lookahead | None, normalize: str, groups: int, backoff: Backoff | None) -> None:
+    if lookahead is None:
+        return
+    if normalize not in ("vocabulary", "none"):
+        raise InputError(
+            "what a text could reach is not known before its first token where scores are normalised over what may "
+            "follow",
+            'Give lookahead=None, or normalize="vocabulary" or "none".',
+            value=normalize,
+        )
+    if groups > 1 or backoff is not None:
+        raise InputError("a lookahead goes with neither groups of beams nor backoff", "Give groups=1 and backoff=None.")
+
+
 class _Search(NamedTuple):
     decoder: Decoder
     constraint: Constraint
@@ -224,6 +245,7 @@ class _Search(NamedTuple):
     diversity: float | Array
     backoff: Backoff | None
     end_within_beams: bool
+    lookahead: Lookahead | None
 
     @property
     def most_live(self) -> int:
@@ -241,7 +263,7 @@ class _Search(NamedTuple):
 
     def step(self, live: Live, found: _Found, step: int | Array, steps: range) -> tuple[Live | None, _Found]:
         """Writes one token. `steps` are the values that `step` can have."""
-        complete, history, cache = found
+        complete, history, cache, ahead = found
         batch, beam, _ = live.sequences.shape
         own_slot = jnp.broadcast_to(jnp.arange(beam, dtype=jnp.int32), (batch, beam))
         live = live._replace(ancestors=write(live.ancestors, step, own_slot))
@@ -249,6 +271,8 @@ class _Search(NamedTuple):
         features, cache = step_decoder(self.decoder, last, step, live.ancestors, cache, live.scores, self.beams)
         scores = self.decoder.scores(features, step, self.normalize)
         check_vocabulary(self.constraint, scores)
+        if self.lookahead is not None and ahead is None:
+            ahead = self.lookahead.begin(scores, batch, self.length_penalty)
         if self.processors:
             scores = process(self.processors, scores, Written(live.sequences, step, self.constraint, live.states))
         candidates = self.constraint.candidates(live.states, scores, self.most_live, steps)
@@ -257,7 +281,7 @@ class _Search(NamedTuple):
         is_last = isinstance(step, int) and step + 1 == self.max_len
         nothing_complete = complete is None and not candidates.ending
         if going_on.scores.shape[1] and (not is_last or self.constraint.open_ended or nothing_complete):
-            chosen = self.choose(going_on, beam, self.most_live)
+            chosen = self.choose(going_on, beam, self.most_live, ahead)
             if self.backoff is not None:
                 before = jnp.take_along_axis(live.scores, chosen.parent[:, :1], axis=1)
                 confidence = (chosen.scores[:, :1] - before)[:, 0]  # of the token by which the best one came
@@ -275,11 +299,11 @@ class _Search(NamedTuple):
             done = _flagged(ended.sequences, length, ended.scores / self.penalty(step + 1), ended.states)
             complete = self.best(complete, done)
             history = _record(history, step, chosen, self.most_live)
-        return next_live, _Found(complete, history, cache)
+        return next_live, _Found(complete, history, cache, ahead)
 
-    def choose(self, extensions: Extensions, beam: int, k: int) -> Extensions:
+    def choose(self, extensions: Extensions, beam: int, k: int, ahead: Ahead | None = None) -> Extensions:
         """The k best extensions of the hypotheses of each query, or k / groups of each group, of which there are then
-        always so many."""
+        always so many; by what they could become, where that is given."""
         scores, n = extensions.scores, extensions.scores.shape[1]
         if self.groups > 1 and n < k // self.groups:
             extensions = jax.tree.map(lambda leaf: pad_axis(leaf, k // self.groups - n), extensions)
@@ -288,7 +312,10 @@ class _Search(NamedTuple):
         if self.merge is not None:
             keys = jnp.concatenate([self.constraint.key(extensions.states), group[..., None]], axis=-1)
             scores = merge_equal(scores, keys, self.merge)
-        if self.groups == 1:
+        if ahead is not None and self.lookahead is not None:
+            index = top_k(self.lookahead.priorities(ahead, extensions.states, scores), min(k, n))[1]
+            scores = jnp.take_along_axis(scores, index, axis=1)
+        elif self.groups == 1:
             scores, index = top_k(scores, min(k, n))  # --> [batch, beam]
         else:
             index, scores = choose_by_group(

@@ -16,6 +16,7 @@ from jaxtyping import Bool
 from gr_jax import models, storage, text
 from gr_jax.constraints import Constraint, TokenTextTrie, Trie, load_constraint, save_constraint
 from gr_jax.decoding import Beams
+from gr_jax.decoding.lookahead import Lookahead
 from gr_jax.decoding.merging import WAYS
 from gr_jax.dense.base import check_positions
 from gr_jax.docids import Docids
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from gr_jax.corpus import Corpus
 
 KIND = "generative"
-_SETTINGS = ("merge", "transform", "beams", "max_len", "normalize", "length_penalty", "max_query_length")
+_SETTINGS = ("merge", "transform", "beams", "max_len", "normalize", "length_penalty", "max_query_length", "lookahead")
 NameDocuments = Callable[["Corpus", Docids], Docids]
 
 
@@ -58,6 +59,7 @@ class GenerativeRetriever:
         sums of logits.
       length_penalty: of the beam search.
       max_query_length: tokens read of a query; the rest is cut.
+      lookahead: hypotheses go on by what they could still become; see `decoding.Lookahead`. For docids of a trie.
       batch_size: rows (queries times views) decoded at a time.
       name_documents: (added documents, the docids that there are) → the docids of the added ones, where they can be
         named without training. It is not saved. Titles need none: they name themselves.
@@ -81,6 +83,7 @@ class GenerativeRetriever:
         normalize: str = "vocabulary",
         length_penalty: float = 0.0,
         max_query_length: int = 64,
+        lookahead: bool = False,
         batch_size: int = 32,
         name_documents: NameDocuments | None = None,
     ):
@@ -102,6 +105,8 @@ class GenerativeRetriever:
         self.max_len, self.normalize, self.length_penalty = max_len, normalize, length_penalty
         self.max_query_length, self.name_documents = max_query_length, name_documents
         self._reader = QueryReader(vocabulary, transform, max_query_length, batch_size)
+        self.lookahead = lookahead
+        self._ahead = Lookahead.of(self.docids, _trie_of(constraint)) if lookahead else None
         self._is_trie_of_docids = False  # and so need not be saved
 
     @classmethod
@@ -260,6 +265,7 @@ class GenerativeRetriever:
                 length_penalty=self.length_penalty,
                 merge=self.merge,
                 history=history,
+                lookahead=self._ahead,
             )
             found, looked_up = jax.tree.map(lambda leaf, rows=rows: leaf[: len(rows)], jax.device_get(found))
             yield its, found, looked_up
@@ -341,6 +347,8 @@ class GenerativeRetriever:
         self.model, self.documents_of = model, BestDocid(docids, text_of=text_of)
         if self.max_len is None:
             self._most_steps = constraint.max_steps
+        if self.lookahead:
+            self._ahead = Lookahead.of(docids, constraint)
         return self
 
     def _name(self, add: Corpus, docids: Docids) -> Docids:
@@ -393,7 +401,7 @@ class GenerativeRetriever:
             documents_of=documents_of,
             views=views_from_json(meta["views"]),
             name_documents=name_documents,
-            **{name: meta[name] for name in _SETTINGS},
+            **{name: meta[name] for name in _SETTINGS if name in meta},  # older folders have no lookahead
         )
         made._is_trie_of_docids = of_docids
         return made
@@ -412,6 +420,15 @@ def _without_end(found: Beams, row: int, beam: int, eos_id: int | None) -> tuple
     """What a beam wrote, without EOS."""
     written = tuple(found.sequences[row, beam, : found.lengths[row, beam]].tolist())
     return written[:-1] if written and written[-1] == eos_id else written
+
+
+def _trie_of(constraint: Constraint) -> Trie | TokenTextTrie:
+    """Raises InputError where it is none."""
+    if not isinstance(constraint, (Trie, TokenTextTrie)):
+        raise InputError(
+            "only what a trie holds can be looked ahead to", "Set lookahead=False.", value=type(constraint).__name__
+        )
+    return constraint
 
 
 def _same_kind(constraint: Trie | TokenTextTrie, docids: Docids) -> Trie | TokenTextTrie:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Int
 
 from gr_jax.constraints import Constraint
 from gr_jax.decoding import Beams, beam_search
+from gr_jax.decoding.lookahead import Lookahead
 from gr_jax.models import GenerativeModel
 from gr_jax.retrievers.documents_of import LookUp, Searched
 
@@ -30,6 +31,7 @@ def search(
     length_penalty: float,
     merge: str | None,
     history: bool,
+    lookahead: Lookahead | None = None,
 ) -> tuple[Beams, Any]:
     """Reads the queries, searches under the constraint, and looks up what documents are made of.
 
@@ -40,8 +42,11 @@ def search(
       view: which automaton each row walks, where there are several.
       beams, max_len, normalize, length_penalty, merge: of the beam search.
       history: return the kept hypotheses too.
+      lookahead: of the beam search; a pytree.
     """
     restricted = constraint if allowed is None else constraint.restrict(allowed)
+    if lookahead is not None and allowed is not None:
+        lookahead = lookahead.restrict(allowed)
     decoder, cache = model.decoder(), model.start(tokens, lengths, beams=beams, max_len=max_len)
     found = beam_search(
         decoder,
@@ -55,6 +60,7 @@ def search(
         view=view,
         merge=merge,
         history=history or look_up.history,
+        lookahead=lookahead,
     )
     looked_up = look_up(Searched(found, restricted, constraint, decoder, cache, tokens, lengths))
     return found if history else found._replace(history=None), looked_up

@@ -165,7 +165,7 @@ class CGR(System):
         # What is for answering alone trains nothing again.
         dev = TitleDecoding(
             beams=DEV_BEAMS, normalize=self.decoding.normalize, length_penalty=self.decoding.length_penalty,
-            max_query_length=settings.max_input_length,
+            max_query_length=settings.max_input_length, lookahead=self.decoding.lookahead,
         )  # fmt: skip
 
         def rows(tokens: Stage) -> Stage:
@@ -237,3 +237,5 @@ class GENRE(GENREStar):
     name: str = "GENRE"
     training: Training | None = setting(dataclasses.replace(TRAINING, label_smoothing=0.1))
     copying: bool = True
+    # Words that are copied are worth much in any title, and a short title need not be held against its being short.
+    decoding: TitleDecoding = setting(TitleDecoding(length_penalty=1.0))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids
@@ -45,18 +45,15 @@ def copying_network(
     return copying, {**params, **start}
 
 
-def counted(
-    dataset: Dataset, words: Vocabulary, titles: Docids, written: Docids, module: EncoderDecoder
-) -> dict[str, Any]:
-    """What the further parameters start from: of each id the logarithm of its share of all that titles are written
-    with, and of each token that of how much more often it stands in the titles that answer training questions in which
-    it stands than in any title.
+def counted(dataset: Dataset, words: Vocabulary, titles: Docids, module: EncoderDecoder) -> dict[str, Any]:
+    """What the further parameters start from: of each token the logarithm of how much more often it stands in the
+    titles that answer training questions in which it stands than in any title. How often ids are written is left at
+    nothing: where scores are sums of logits, it would pay for frequent words.
 
     Args:
       dataset: documents, and training questions, of which there may be none.
       words: the vocabulary of both.
       titles: of the documents, as text.
-      written: the same, in decoder ids.
       module: the network, whose tables may have more rows than there are words.
 
     Returns:
@@ -74,18 +71,10 @@ def counted(
     rate = (copied + PRIOR * share) / (asked + PRIOR)
     chance = (anywhere + 1) / (len(titles) + 1)
     return {
-        "id_bias": np.log(_shares(written, module.vocab_size)).astype(np.float32),
+        "id_bias": np.zeros(module.vocab_size, np.float32),
         "copy_token": np.log(rate / chance).astype(np.float32),
         "copy_next": np.float32(NEXT),
     }
-
-
-def _shares(written: Docids, vocab_size: int) -> Float[np.ndarray, " vocab"]:
-    """Of each id, of all that titles are written with, their ends included; what is never written counts a tenth."""
-    counts = np.full(vocab_size, 0.1)
-    for row in range(len(written)):
-        np.add.at(counts, written.target(row), 1)
-    return counts / counts.sum()
 
 
 def _tokens(titles: Docids, row: int) -> Int[np.ndarray, " n"]:

@@ -55,7 +55,9 @@ class TitleDecoding(Settings):
     """How the index answers.
 
     Attributes:
-      beams: hypotheses kept; the paper's 10 lose titles that begin with a word like others.
+      beams: hypotheses kept; the paper has 10.
+      lookahead: those are kept from which the best titles can come, not those that are best so far; see
+        `decoding.Lookahead`. The paper has none, and so loses titles that begin with a word like others.
       normalize: scores are log-probabilities over the "vocabulary", or over what the trie allows ("constraint"), or
         sums of logits ("none"); see `decoding.beam_search`.
       length_penalty: of the same.
@@ -69,6 +71,16 @@ class TitleDecoding(Settings):
     length_penalty: float = setting(1.5, at_least=0)
     merge: str | None = setting("max", choices=(None, *WAYS))
     max_query_length: int = setting(64, at_least=3)
+    lookahead: bool = setting(True, neutral=False)
+
+    def check(self) -> None:
+        if self.lookahead and self.normalize == "constraint":
+            raise InputError(
+                "what a title could reach is not known before its first token where scores are normalised over what "
+                "may follow",
+                'Set TitleDecoding.lookahead to False, or TitleDecoding.normalize to "vocabulary" or "none".',
+                value=self.normalize,
+            )
 
 
 def _decoder(module: models.EncoderDecoder) -> type[models.GenerativeDecoder]:
@@ -97,6 +109,7 @@ def retriever_of(
         normalize=decoding.normalize,
         length_penalty=decoding.length_penalty,
         max_query_length=decoding.max_query_length,
+        lookahead=decoding.lookahead,
     )
 
 
@@ -146,7 +159,7 @@ def start_of(
     params = replaced(params, put(load_table(contextual)))
     if copying:
         titles = load_titles(contextual)
-        start = copies.counted(dataset, words, titles, load_docids(contextual), module)
+        start = copies.counted(dataset, words, titles, module)
         module, params = copies.copying_network(module, params, titles, load_text_of(contextual), start)
     return Start(module, params, pretrained, put)
 
