@@ -25,6 +25,7 @@ from gr_jax.evaluation.pages import qrels_of_pages, run_of_pages
 
 SIZES = {"10k": 10_000, "32k": 32_000, "179k": 0}  # documents; 0: all
 KILT, WIDTH = 5_903_530, 1024  # pages of the paper's corpus, and numbers of its vectors
+PLAIN = 50  # hypotheses of a beam that does not look ahead
 PAPER = {"GB at k = 5": 0.47, "GB of all": 148.0}
 Values = Mapping[str, float]
 
@@ -112,7 +113,7 @@ def extrapolated() -> Values:
 
 
 def untrained(data: str, kind: str) -> Values:
-    """Dev, in order and as a bag."""
+    """Dev: as it is found by default, by a plain beam of 50, and as a bag."""
     from gr_jax.retrievers import index, ranking_to_run
     from gr_jax.stages.training import sample_queries
     from gr_jax.systems.cgr import vocabulary
@@ -127,9 +128,12 @@ def untrained(data: str, kind: str) -> Values:
     texts = dataset.query_texts(list(qrels))
     pages = pages_of(dataset, titles)
     judged = qrels_of_pages(qrels, pages)
-    in_order = run_of_pages(ranking_to_run(retriever.retrieve(texts, 20), list(qrels), dataset.corpus), pages)
-    found = evaluate(in_order, judged, MEASURES)
-    values = {name: found[name] for name in MEASURES} | {"ids": float(np.sum(text_of >= 0))}
+    values = {"ids": float(np.sum(text_of >= 0))}
+    for says, changes in (("", {}), (" of a plain beam", {"beams": PLAIN, "lookahead": False})):
+        own = retriever.searching(**changes)
+        in_order = run_of_pages(ranking_to_run(own.retrieve(texts, 20), list(qrels), dataset.corpus), pages)
+        found = evaluate(in_order, judged, MEASURES)
+        values |= {f"{name}{says}": found[name] for name in MEASURES}
     if not hasattr(network.module, "text_of"):  # what is copied depends on what was written before
         scores = _of_bags(network, retriever.vocabulary, titles, text_of, texts, dataset, penalty)
         best = np.argsort(-scores, axis=1)[:, :20]

@@ -147,6 +147,21 @@ class GenerativeRetriever:
         copy.model = self.model.with_parameters(params)
         return copy
 
+    def searching(self, *, beams: int | None = None, lookahead: bool | None = None) -> GenerativeRetriever:
+        """The same retriever with another search; nothing is rebuilt but what looks ahead.
+
+        Args:
+          beams, lookahead: see the class; None: as they are.
+        """
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.beams = self.beams if beams is None else beams
+        copy.lookahead = self.lookahead if lookahead is None else lookahead
+        _check_settings(copy.beams, copy.merge, copy.views)
+        if copy.lookahead != self.lookahead:
+            copy._ahead = Lookahead.of(self.docids, _trie_of(self.constraint)) if copy.lookahead else None
+        return copy
+
     @property
     def docids(self) -> Docids:
         """What the documents are called.

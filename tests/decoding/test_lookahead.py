@@ -8,10 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import small_systems
 from gr_jax.constraints import TokenTextTrie, Trie
+from gr_jax.corpus import Corpus, Document
 from gr_jax.decoding import Backoff, Lookahead, beam_search
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
+from gr_jax.retrievers import GenerativeRetriever
+from gr_jax.text import ByteVocabulary
 from tests.decoding.table_decoder import Reference, TableDecoder
 
 VOCAB, BATCH, D, MOST = 12, 3, 8, 5
@@ -130,3 +134,27 @@ def test_what_does_not_go_together():
     for changes in ({"groups": 2}, {"backoff": Backoff(1)}):
         with pytest.raises(InputError, match="neither groups of beams nor backoff"):
             beam_search(decoder, cache, trie, beams=2, max_len=3, lookahead=ahead, **changes)
+
+
+def test_a_retriever_searches_with_it_or_without(tmp_path):
+    """It is saved with the index; another search of the same retriever rebuilds nothing else."""
+    documents = [Document(str(i), title, f"About {title}.") for i, title in enumerate(["ab", "ba", "aab", "b", "bab"])]
+    corpus, asked = Corpus.from_documents(documents), ["where is ab", "b"]
+    made = small_systems.contextual_titles(corpus, ByteVocabulary(), seed=2, normalize="vocabulary", beams=1)
+    enough = small_systems.enough_beams(made, corpus)
+    ahead = made.searching(lookahead=True, beams=enough)
+    assert (made.lookahead, made.beams, ahead.lookahead, ahead.beams) == (False, 1, True, enough)
+    assert ahead.model is made.model
+    expected = made.searching(beams=enough).retrieve(asked, 5)
+    found = ahead.retrieve(asked, 5)
+    np.testing.assert_array_equal(found.doc_index, expected.doc_index)
+    np.testing.assert_allclose(found.score, expected.score, atol=1e-5)
+    ahead.save(tmp_path / "ahead", corpus=corpus.fingerprint)
+    again = GenerativeRetriever.load(tmp_path / "ahead")
+    assert again.lookahead
+    np.testing.assert_array_equal(again.retrieve(asked, 5).doc_index, expected.doc_index)
+    # A filter holds, and documents that come or go are looked ahead to.
+    allowed = np.array([True, False, True, False, False])
+    assert set(again.retrieve(asked, 5, allowed=allowed).doc_index[0].tolist()) == {0, 2, -1}
+    again.update(remove=[0])
+    assert set(again.retrieve(asked, 5).doc_index[0].tolist()) == {1, 2, 3, 4, -1}

@@ -66,7 +66,7 @@ class TitleDecoding(Settings):
       max_query_length: tokens read of a question.
     """
 
-    beams: int = setting(50, at_least=1)
+    beams: int = setting(20, at_least=1)
     normalize: str = setting("none", choices=("vocabulary", "constraint", "none"))
     length_penalty: float = setting(1.5, at_least=0)
     merge: str | None = setting("max", choices=(None, *WAYS))
