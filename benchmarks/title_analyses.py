@@ -217,10 +217,10 @@ def vectors(data: str, title: str) -> Values:
     sphere; and whether clusters of all states, whatever their tokens, are of one token."""
     from sklearn.cluster import MiniBatchKMeans
 
-    run = run_of(data, SYSTEMS[title])
-    run.index()
     from gr_jax.systems.cgr import vocabulary
 
+    run = run_of(data, SYSTEMS[title])
+    run.index()
     folder = vocabulary_folder(run)
     titles, text_of = vocabulary.load_titles(folder), vocabulary.load_text_of(folder)
     used = np.flatnonzero((text_of >= 0) & (text_of != titles.eos_id))

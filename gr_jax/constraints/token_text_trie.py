@@ -170,7 +170,10 @@ class TokenTextTrie:
         best ids belong to (see `Trie.candidates`). Of a merged trie one id each; states must be distinct then."""
         if scores.normalize == "constraint":
             k = self.trie.vocab_size  # what is normalised over must be there whole
-        texts = self.trie.candidates(state, TextScores(scores, self.ids), k, steps, distinct=self.merge is not None)
+        # Of a merged trie the states are distinct, but for hypotheses that are none: these stand behind the others, and
+        # what they add to the list of all children is its end. What is normalised has a row for each state.
+        distinct = self.merge is not None and scores.normalize != "constraint"
+        texts = self.trie.candidates(state, TextScores(scores, self.ids), k, steps, distinct=distinct)
         ids = self.ids[texts.token]  # --> [..., width, most]
         valid = texts.valid[..., None] & (ids != UNUSED)
         most = ids.shape[-1]

@@ -23,7 +23,7 @@ from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
 from gr_jax.decoding.groups import choose_by_group
 from gr_jax.decoding.history import History, Kept
 from gr_jax.decoding.hypotheses import Extensions, Live, extensions_of, follow, last_tokens, pad_axis, pad_live, write
-from gr_jax.decoding.lookahead import Ahead, Lookahead
+from gr_jax.decoding.lookahead import Ahead, Lookahead, check_lookahead
 from gr_jax.decoding.merging import WAYS, merge_equal
 from gr_jax.decoding.processors import Processor, Written, process
 from gr_jax.decoding.scores import check_vocabulary
@@ -126,14 +126,14 @@ def beam_search(
         in transformers. For free text, which could end at every step: without it the empty text, unlikely as it is,
         beats every long one; with it one beam is greedy search. For docids every end counts.
       lookahead: hypotheses go on by what they could still become under the trie that it was made of; see `Lookahead`.
-        Scores stay what they are. None: by what they are.
+        Scores stay what they are. What processors change is not foreseen. None: by what they are.
 
     Raises:
       InputError: beams < 1, max_len < 1, an unknown normaliser or way to merge, groups that do not divide the beams,
         what cannot be combined, or a constraint over more tokens than the network scores.
     """
     _check(beams, max_len, normalize, merge, groups, diversity, backoff, end_within_beams)
-    _check_lookahead(lookahead, normalize, groups, backoff)
+    _check_lookahead(lookahead, normalize, getattr(decoder, "levels", None), groups, backoff)
     if batch is None:
         batch = jax.tree.leaves(cache)[0].shape[0]
     if unroll is None:
@@ -217,16 +217,14 @@ def _check(
         raise InputError("groups of beams support neither backoff nor end_within_beams", "Give groups=1, or neither.")
 
 
-def _check_lookahead(lookahead: Lookahead | None, normalize: str, groups: int, backoff: Backoff | None) -> None:
+def _check_lookahead(
+    lookahead: Lookahead | None, normalize: str, levels: object, groups: int, backoff: Backoff | None
+) -> None:
     if lookahead is None:
         return
-    if normalize not in ("vocabulary", "none"):
-        raise InputError(
-            "what a text could reach is not known before its first token where scores are normalised over what may "
-            "follow",
-            'Give lookahead=None, or normalize="vocabulary" or "none".',
-            value=normalize,
-        )
+    problem = check_lookahead(normalize, levels)
+    if problem is not None:
+        raise InputError(problem, 'Give lookahead=None, or normalize="vocabulary".', value=normalize)
     if groups > 1 or backoff is not None:
         raise InputError("a lookahead goes with neither groups of beams nor backoff", "Give groups=1 and backoff=None.")
 
@@ -272,7 +270,7 @@ class _Search(NamedTuple):
         scores = self.decoder.scores(features, step, self.normalize)
         check_vocabulary(self.constraint, scores)
         if self.lookahead is not None and ahead is None:
-            ahead = self.lookahead.begin(scores, batch, self.length_penalty)
+            ahead = self.lookahead.begin(scores, batch, self.length_penalty, sums=self.sums)
         if self.processors:
             scores = process(self.processors, scores, Written(live.sequences, step, self.constraint, live.states))
         candidates = self.constraint.candidates(live.states, scores, self.most_live, steps)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -59,8 +61,8 @@ def with_more_ids(
         texts[: len(vectors)] = copied
         changes["text_of"] = (*module.text_of, *texts.tolist())
         bias = np.asarray(params["id_bias"], np.float32)
-        grown["id_bias"] = np.concatenate([bias, np.full(len(rows), bias.min())])  # as rare as the rarest
-    return type(decoder)(module.clone(**changes), grown, decoder.levels, decoder.eos_id)
+        grown["id_bias"] = np.concatenate([bias, np.full(len(rows), bias.min())])  # no likelier than any other
+    return type(decoder)(module.clone(**changes), jax.tree.map(jnp.asarray, grown), decoder.levels, decoder.eos_id)
 
 
 def _length(table: Float[np.ndarray, "rows d"]) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -66,7 +66,7 @@ def model_for(
     vocabulary: Vocabulary,
     model: models.GenerativeModel,
     trie: TokenTextTrie,
-    read: int | None,
+    meta: Mapping[str, Any],
 ) -> Grown:
     """A model that can write further titles. A token that no id writes gets one, whose vector is the mean of what the
     model's own encoder makes of it in these titles and their documents.
@@ -76,7 +76,7 @@ def model_for(
       add: the documents.
       vocabulary: that cuts them into tokens.
       model, trie: of the index.
-      read: tokens read of a title and its document; 0: of the title alone; None: the ids have no such vectors.
+      meta: of the index's docids, where `READ` says how titles were read; without it ids have no such vectors.
 
     Raises:
       InputError: names the first document whose title cannot be written, and says why.
@@ -87,10 +87,11 @@ def model_for(
     unwritten = [row for row in range(len(titles)) if not written[titles.sequence(row)].all()]
     if not unwritten:
         return Grown(model, text_of)
+    read: int | None = meta.get(READ)
     if read is None or not isinstance(model, models.GenerativeDecoder):
         raise _unwritable(titles, unwritten[0], add.doc_ids)
-    shift, fronts, texts = titles.meta["shift"], [], []
-    rewrite = get_transform(titles.meta.get("transform", "none"))
+    shift, fronts, texts = meta["shift"], [], []
+    rewrite = get_transform(meta.get("transform", "none"))
     for row in unwritten:
         fronts.append([token - shift for token in titles.sequence(row)])
         texts.append(rewrite(" ".join(add.texts[document] for document in np.sort(titles.documents_of(row)))))

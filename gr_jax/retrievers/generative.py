@@ -16,14 +16,14 @@ from jaxtyping import Bool
 from gr_jax import models, storage, text
 from gr_jax.constraints import Constraint, TokenTextTrie, Trie, load_constraint, save_constraint
 from gr_jax.decoding import Beams
-from gr_jax.decoding.lookahead import Lookahead
+from gr_jax.decoding.lookahead import Lookahead, check_lookahead
 from gr_jax.decoding.merging import WAYS
 from gr_jax.dense.base import check_positions
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.registry import DOCUMENTS_OF
-from gr_jax.retrievers.added_titles import READ, model_for, titles_of_added
+from gr_jax.retrievers.added_titles import model_for, titles_of_added
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.documents_of import BestDocid, DocumentsOf, Written, num_documents_of
 from gr_jax.retrievers.generative_search import search
@@ -100,13 +100,14 @@ class GenerativeRetriever:
         documents_of.check(constraint)
         self.num_documents = num_documents_of(constraint)  # of the corpus that it answers from
         walked(constraint, views, 1)
+        _check_lookahead(lookahead, constraint, normalize, model.levels)
         self.model, self.constraint, self.vocabulary, self.documents_of = model, constraint, vocabulary, documents_of
         self.views, self.merge, self.transform, self.beams = tuple(views), merge, transform, beams
         self.max_len, self.normalize, self.length_penalty = max_len, normalize, length_penalty
         self.max_query_length, self.name_documents = max_query_length, name_documents
         self._reader = QueryReader(vocabulary, transform, max_query_length, batch_size)
         self.lookahead = lookahead
-        self._ahead = Lookahead.of(self.docids, _trie_of(constraint)) if lookahead else None
+        self._ahead = _ahead_of(constraint, documents_of) if lookahead else None
         self._is_trie_of_docids = False  # and so need not be saved
 
     @classmethod
@@ -158,8 +159,9 @@ class GenerativeRetriever:
         copy.beams = self.beams if beams is None else beams
         copy.lookahead = self.lookahead if lookahead is None else lookahead
         _check_settings(copy.beams, copy.merge, copy.views)
+        _check_lookahead(copy.lookahead, self.constraint, self.normalize, self.model.levels)
         if copy.lookahead != self.lookahead:
-            copy._ahead = Lookahead.of(self.docids, _trie_of(self.constraint)) if copy.lookahead else None
+            copy._ahead = _ahead_of(self.constraint, self.documents_of) if copy.lookahead else None
         return copy
 
     @property
@@ -350,7 +352,7 @@ class GenerativeRetriever:
         if add is not None:
             more = self._name(add, docids)
             if isinstance(constraint, TokenTextTrie):
-                model, text_of = model_for(more, add, self.vocabulary, model, constraint, docids.meta.get(READ))
+                model, text_of = model_for(more, add, self.vocabulary, model, constraint, docids.meta)
                 constraint = dataclasses.replace(
                     constraint, text_of=jnp.asarray(text_of, jnp.int32), vocab_size=len(text_of)
                 )
@@ -358,12 +360,12 @@ class GenerativeRetriever:
             shares = docids.meta.get("duplicates") == "share" and len(joined) < len(docids) + len(more)
             # A docid that is there already cannot be added to a trie, which is made anew with its further documents.
             constraint, docids = _same_kind(constraint, joined) if shares else constraint.add(more), joined
+        documents_of = BestDocid(docids, text_of=text_of)
+        ahead = _ahead_of(constraint, documents_of) if self.lookahead else None
         self.constraint, self.num_documents = constraint, constraint.num_documents
-        self.model, self.documents_of = model, BestDocid(docids, text_of=text_of)
+        self.model, self.documents_of, self._ahead = model, documents_of, ahead
         if self.max_len is None:
             self._most_steps = constraint.max_steps
-        if self.lookahead:
-            self._ahead = Lookahead.of(docids, constraint)
         return self
 
     def _name(self, add: Corpus, docids: Docids) -> Docids:
@@ -437,13 +439,19 @@ def _without_end(found: Beams, row: int, beam: int, eos_id: int | None) -> tuple
     return written[:-1] if written and written[-1] == eos_id else written
 
 
-def _trie_of(constraint: Constraint) -> Trie | TokenTextTrie:
-    """Raises InputError where it is none."""
+def _check_lookahead(lookahead: bool, constraint: Constraint, normalize: str, levels: object) -> None:
+    if not lookahead:
+        return
+    problem = check_lookahead(normalize, levels)
     if not isinstance(constraint, (Trie, TokenTextTrie)):
-        raise InputError(
-            "only what a trie holds can be looked ahead to", "Set lookahead=False.", value=type(constraint).__name__
-        )
-    return constraint
+        problem = "only what a trie holds can be looked ahead to"
+    if problem is not None:
+        raise InputError(problem, 'Set lookahead=False; or use a trie, and normalize="vocabulary".', value=normalize)
+
+
+def _ahead_of(constraint: Any, documents_of: Any) -> Lookahead:
+    """Of a trie, and what documents are called."""
+    return Lookahead.of(documents_of.docids, constraint)
 
 
 def _same_kind(constraint: Trie | TokenTextTrie, docids: Docids) -> Trie | TokenTextTrie:

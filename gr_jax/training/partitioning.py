@@ -22,7 +22,8 @@ from gr_jax.errors import InputError
 Axes = tuple[str | None, ...]
 Rules = tuple[tuple[str, str | None], ...]
 
-# T5X's standard rules for one-dimensional parameter partitioning.
+# T5X's standard rules for one-dimensional parameter partitioning, and one name that is not T5X's: whose partitioner is
+# used with these networks adds it, or those tables stay whole.
 LOGICAL_AXIS_RULES: Rules = (
     ("batch", "data"),
     ("vocab", "model"),

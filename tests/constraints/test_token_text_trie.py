@@ -183,8 +183,8 @@ def test_merged_as_the_search_merges(trie, merge, normalize):
         np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
-@pytest.mark.parametrize("merge", [None, "max"])
-def test_a_text_with_very_many_continuations(merge):
+@pytest.mark.parametrize(("merge", "normalize"), [(None, "vocabulary"), ("max", "vocabulary"), ("max", "constraint")])
+def test_a_text_with_very_many_continuations(merge, normalize):
     """Their candidates are one list for all beams; two beams may stand at the same text, and then share it."""
     spread = 50  # so that no level is dense in the vocabulary
     texts = [[2 * spread, x * spread] for x in range(3, 60)] + [[y * spread, 3 * spread] for y in range(60, 70)]
@@ -209,12 +209,12 @@ def test_a_text_with_very_many_continuations(merge):
         trie,
         beams=12,
         max_len=2,
-        normalize="vocabulary",
+        normalize=normalize,
         merge=merge,
         processors=(TokenBias.of({}, vocab),),  # which changes nothing, but how scores are computed
     )
     for query in range(BATCH):
-        reference = Reference(decoder, queries[query], "vocabulary", sequences)
+        reference = Reference(decoder, queries[query], normalize, sequences)
         expected = sorted(((reference.score(way), way) for way in sequences), reverse=True)
         if merge is not None:
             best: dict = {}

@@ -129,9 +129,12 @@ def test_what_does_not_go_together():
     trie = Trie.from_docids(docids)
     decoder, queries = decoder_and_queries(0, forgetful=True)
     ahead, cache = Lookahead.of(docids, trie), decoder.init_cache(queries, 2, MOST)
+    leveled = dataclasses.replace(decoder, levels=((2, 4), (6, 4)))
+    with pytest.raises(InputError, match="only scores of the first level"):
+        beam_search(leveled, cache, trie, beams=2, max_len=3, normalize="none", lookahead=ahead)
     with pytest.raises(InputError, match="normalised over what may follow"):
         beam_search(decoder, cache, trie, beams=2, max_len=3, normalize="constraint", lookahead=ahead)
-    for changes in ({"groups": 2}, {"backoff": Backoff(1)}):
+    for changes in ({"groups": 2}, {"backoff": Backoff(extra=1, threshold=-0.1)}):
         with pytest.raises(InputError, match="neither groups of beams nor backoff"):
             beam_search(decoder, cache, trie, beams=2, max_len=3, lookahead=ahead, **changes)
 

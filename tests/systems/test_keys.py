@@ -355,7 +355,7 @@ ANSWERS = {
     "ClusterSearch": {"chosen", "measure", "backend", "max_query_length"},
     "Interaction": {"precision", "first", "depth"},
     "Asking": {"max_query_length"},
-    "TitleDecoding": {"beams", "merge", "max_query_length", "lookahead"},
+    "TitleDecoding": {"beams", "merge", "max_query_length"},
 }
 # Settings that change nothing in a system as it is by default, and why.
 NOTHING_READS = {

@@ -44,7 +44,7 @@ class CGR(System):
     An encoder reads every title with its document behind it. Its states of one token are clustered, and every cluster
     is an id of the decoder, which reads and writes these vectors and never changes them. Under a trie of titles each
     token may be written in all its senses (A.1). A document is found by its title alone, so that a new page needs no
-    training where its title is made of tokens that other titles have.
+    training: tokens that no title had get what the network's own encoder makes of them.
 
     It deviates from the paper in the networks: MiniLM reads titles and questions, where the paper has T5-large for
     both, and the decoder starts from the question's vector. Vectors of ids have unit length, and an untrained logit
@@ -132,6 +132,11 @@ class CGR(System):
 
     def check_data(self, dataset: Dataset) -> None:
         """See `System.check_data`."""
+        if self.aligning is not None and not len(dataset.qrels.get("train", ())):
+            raise InputError(
+                f"{self.name} first learns which tokens the titles of training questions have, and there are none",
+                f"Add queries.jsonl and qrels/train.tsv, or leave it out: {type(self).__name__}.aligning=None.",
+            )
         rates = {} if self.training is None else self.training.rates
         if rates.get("query") and not len(dataset.qrels.get("train", ())):
             raise InputError(

@@ -34,6 +34,7 @@ class Rebuilder:
       reader: of titles in their documents, with the network's encoder.
       written: the titles in the ids that the network starts with.
       table: float32[vocab, d], the vectors that it starts with.
+      text_of: the text token of each of its ids.
       put: vectors of ids → the parameters that hold them, by path.
       clusters, seed: see `Contextual`.
     """
@@ -42,6 +43,7 @@ class Rebuilder:
     reader: TitleReader
     written: Docids
     table: np.ndarray
+    text_of: np.ndarray
     put: Callable[[np.ndarray], Mapping[str, np.ndarray]]
     clusters: int | None
     seed: int
@@ -65,11 +67,10 @@ class Rebuilder:
         titles = self.reader.titles
         states = self.reader.read(own_encoder(self.module, jax.device_put(params))[1])
         made = docids_lib.contextual_tokens(pages_of(titles), states, clusters=self.clusters, seed=self.seed)
-        if made.vocab_size != self.written.vocab_size:
+        if not np.array_equal(made.text_of, self.text_of):
             raise InputError(
-                f"the decoder's vocabulary, made again at step {step}, has {made.vocab_size} ids, and it had "
-                f"{self.written.vocab_size}",
-                "Titles' states have become equal: lower Training.learning_rate.",
+                f"the decoder's vocabulary, made again at step {step}, has ids for other tokens",
+                "States of one token have become equal, or were: lower Training.learning_rate, or Contextual.clusters.",
                 value=made.vocab_size,
             )
         table = unit_rows(made, titles, self.table[self.written.eos_id])

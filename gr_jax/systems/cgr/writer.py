@@ -57,7 +57,8 @@ class TitleDecoding(Settings):
     Attributes:
       beams: hypotheses kept; the paper has 10.
       lookahead: those are kept from which the best titles can come, not those that are best so far; see
-        `decoding.Lookahead`. The paper has none, and so loses titles that begin with a word like others.
+        `decoding.Lookahead`, which also says what it takes of memory. The paper has none, and so loses titles that
+        begin with a word like others.
       normalize: scores are log-probabilities over the "vocabulary", or over what the trie allows ("constraint"), or
         sums of logits ("none"); see `decoding.beam_search`.
       length_penalty: of the same.
@@ -278,8 +279,11 @@ class Writing:
         store: Any = TokenStore.load(self.examples / "tokens")
         hooks: list[Hook] = []
         if rebuilds and vectors is not None:
+            texts = load_text_of(self.contextual)[: ids.vocab_size]
             reader = vectors.reader(own_encoder(module, params)[0], dataset, words, titles)
-            rebuilder = Rebuilder(module, reader, ids, load_table(self.contextual), put, vectors.clusters, vectors.seed)
+            rebuilder = Rebuilder(
+                module, reader, ids, load_table(self.contextual), texts, put, vectors.clusters, vectors.seed
+            )
             store, hook = rebuilt(rebuilder, store, rebuilds, settings.steps)
             hooks.append(hook)
         evaluate = None
@@ -314,7 +318,7 @@ class Writing:
             made.save(place.folder / "docids")
 
 
-@stage()
+@stage(version=2)
 def untrained(
     place: Place,
     corpus: pathlib.Path,

@@ -31,7 +31,7 @@ from tests.systems import one_setting
 
 COUNT = 24
 TITLE = 20  # bytes of a title
-AS_PUBLISHED: dict[str, Any] = {"normalize": "vocabulary", "length_penalty": 0.0}
+AS_PUBLISHED: dict[str, Any] = {"normalize": "vocabulary", "length_penalty": 0.0, "lookahead": False}
 
 
 @pytest.fixture(scope="module")
