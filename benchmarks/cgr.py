@@ -25,6 +25,7 @@ from benchmarks.recipe_runs import RecipeRun
 from benchmarks.title_systems import (
     DATA,
     DEV_QUESTIONS,
+    GROUP,
     MEASURES,
     REBUILDS,
     SPLIT,
@@ -275,11 +276,11 @@ def _analysed() -> list[harness.Row]:
 
 
 def draw() -> None:
-    """What GENRE* and CGR find first where one of them is right, in `results/cgr_predictions.md`."""
+    """What GENRE* and CGR find first where one of them is right, in `runs/titles/predictions.md`."""
     titles = ("GENRE*", "CGR")
     made = [run_of(data, SYSTEMS[title]).folder / "index" for data in DATA for title in titles]
     if all(map(pathlib.Path.is_dir, made)):
-        storage.write_text(harness.RESULTS / "cgr_predictions.md", analyses.side_by_side(*titles))
+        storage.write_text(harness.CHECKOUT / "runs" / GROUP / "predictions.md", analyses.side_by_side(*titles))
 
 
 if __name__ == "__main__":
