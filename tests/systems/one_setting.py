@@ -25,6 +25,7 @@ OTHER: dict[str, Any] = {
     "QueryGenerating.heads": 12,
     "Training.steps": 1204,
     "Training.keep_best": "dev/Success@1",
+    "CGRAsync.rebuilds": 1,
     "Aligning.keep_best": "dev/Success@1",
     "Aligning.evaluate_every": 50,
     "ContrastiveTraining.keep_best": "dev/Success@1",
