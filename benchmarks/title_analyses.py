@@ -109,21 +109,12 @@ def added(data: str) -> Values:
         for one, grades in dataset.split(split).items():
             if not known & set(grades):
                 asked[one] = grades
-    texts = dataset.query_texts(list(asked))
+    title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
     for name, searcher in (("added", without), ("built with them", having)):
-        values |= {f"{measure}, {name}": value for measure, value in _of(searcher, texts, asked, dataset).items()}
+        found = answered(searcher.retriever, data, asked, title_of, searcher.corpus)
+        values |= {f"{measure}, {name}": value for measure, value in found.items()}
     values["Success@10 lost"] = values["Success@10, built with them"] - values["Success@10, added"]
     return values | {"questions": float(len(asked))}
-
-
-def _of(searcher: Any, texts: list[str], judged: Mapping[str, Mapping[str, int]], dataset: Any) -> Values:
-    from gr_jax.evaluation import evaluate
-    from gr_jax.evaluation.pages import qrels_of_pages, run_of_pages
-    from gr_jax.retrievers import ranking_to_run
-
-    title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
-    found = ranking_to_run(searcher.retriever.retrieve(texts, 20), list(judged), searcher.corpus)
-    return evaluate(run_of_pages(found, title_of), qrels_of_pages(judged, title_of), ("Success@1", "Success@10"))
 
 
 def zero_shot(title: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks import derived_data, harness, pooled
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax.corpus import Dataset, Run, read_beir
+from gr_jax.corpus import Corpus, Dataset, Run, read_beir
 from gr_jax.evaluation import Evaluation, evaluate
 from gr_jax.evaluation.pages import qrels_of_pages, run_of_pages
 
@@ -157,10 +157,22 @@ def part_of(evaluation: Evaluation, ids: Collection[str]) -> Evaluation:
     return Evaluation({name: float(values.mean()) for name, values in per_query.items()}, kept, per_query)
 
 
-def answered(retriever: Any, data: str, qrels: Mapping[str, Mapping[str, int]], pages: Mapping[str, str]) -> Evaluation:
-    """What a retriever that is held reaches on pages."""
+def answered(
+    retriever: Any,
+    data: str,
+    qrels: Mapping[str, Mapping[str, int]],
+    pages: Mapping[str, str],
+    corpus: Corpus | None = None,
+) -> Evaluation:
+    """What a retriever that is held reaches on pages.
+
+    Args:
+      corpus: that it answers from, where the documents stand in another order.
+    """
     from gr_jax.retrievers import ranking_to_run
 
     dataset = dataset_of(data)
-    found = ranking_to_run(retriever.retrieve(dataset.query_texts(list(qrels)), DEPTH), list(qrels), dataset.corpus)
+    found = ranking_to_run(
+        retriever.retrieve(dataset.query_texts(list(qrels)), DEPTH), list(qrels), corpus or dataset.corpus
+    )
     return evaluate(run_of_pages(found, pages), qrels_of_pages(qrels, pages), MEASURES)

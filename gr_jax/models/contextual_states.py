@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gr_jax.errors import InputError
+from gr_jax.models.encoder_decoder import EncoderDecoder
 from gr_jax.models.text_encoder import TextEncoder
 
 
@@ -59,6 +61,12 @@ def states_in_context(
         found = np.asarray(_encode(module, params, rows), np.float32)[:, len(prefix) :]
         states += [of_row[: len(front)] for of_row, front in zip(found, own, strict=False)]
     return np.concatenate(states) if states else np.zeros((0, module.config.emb_dim), np.float32)
+
+
+def own_encoder(module: EncoderDecoder, params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The configuration of a network's encoder, without dropout, and its parameters."""
+    config = dataclasses.replace(module.encoder_config, dropout_rate=0.0)
+    return config, {name: params[name] for name in ("token_embedder", "encoder")}
 
 
 @functools.partial(jax.jit, static_argnums=0)

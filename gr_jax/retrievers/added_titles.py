@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from gr_jax.constraints import TokenTextTrie
 from gr_jax.corpus import Corpus
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
-from gr_jax.models.contextual_states import states_in_context
+from gr_jax.models.contextual_states import own_encoder, states_in_context
 from gr_jax.models.more_ids import with_more_ids
 from gr_jax.text import Vocabulary, get_transform
 
@@ -95,10 +94,10 @@ def model_for(
     for row in unwritten:
         fronts.append([token - shift for token in titles.sequence(row)])
         texts.append(rewrite(" ".join(add.texts[document] for document in np.sort(titles.documents_of(row)))))
-    config = dataclasses.replace(model.module.encoder_config, dropout_rate=0.0)
+    config, params = own_encoder(model.module, model.params)
     states = states_in_context(
         models.TextEncoder(config),
-        {name: model.params[name] for name in ("token_embedder", "encoder")},
+        params,
         fronts,
         vocabulary.encode_batch(texts) if read else [()] * len(fronts),
         length=read or max(map(len, fronts)) + len(vocabulary.prefix) + len(vocabulary.suffix),

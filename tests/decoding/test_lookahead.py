@@ -161,3 +161,5 @@ def test_a_retriever_searches_with_it_or_without(tmp_path):
     assert set(again.retrieve(asked, 5, allowed=allowed).doc_index[0].tolist()) == {0, 2, -1}
     again.update(remove=[0])
     assert set(again.retrieve(asked, 5).doc_index[0].tolist()) == {1, 2, 3, 4, -1}
+    # What it looks ahead to is what is there now.
+    jax.tree.map(np.testing.assert_array_equal, again._ahead, Lookahead.of(again.docids, again.constraint))

@@ -18,8 +18,7 @@ from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.networks import Network
 from gr_jax.stages.settings import setting
 from gr_jax.stages.vocabulary import load_vocabulary
-from gr_jax.systems.cgr.vocabulary import load_text_of, load_titles
-from gr_jax.systems.cgr.writer import TitleDecoding, matrix_held, rates_of, retriever_of, start_of
+from gr_jax.systems.cgr.writer import TitleDecoding, dev_looks, matrix_held, rates_of, start_of
 from gr_jax.training.batches import make_batches
 from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
@@ -77,13 +76,9 @@ def aligned(
     """
     dataset, words, ids = load_dataset(corpus), load_vocabulary(vocabulary), load_docids(contextual)
     module, params, pretrained, _ = start_of(dataset, contextual, words, network, settings.seed, copying=False)
-    evaluate = None
-    if settings.dev_queries and len(dataset.qrels.get("dev", ())):
-        titles, text_of = load_titles(contextual), load_text_of(contextual)
-        retriever = retriever_of(module, params, words, titles, text_of, decoding, dataset)
-        evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
+    evaluate = dev_looks(settings, module, params, words, contextual, decoding, dataset)
     task = Task(
-        model=TitleTokenModel(module, settings.loss, ids.eos_id),
+        model=TitleTokenModel(module, loss=settings.loss, eos_id=ids.eos_id),
         batches=make_batches(
             TokenStore.load(examples / "tokens"),
             batch_size=settings.batch_size,

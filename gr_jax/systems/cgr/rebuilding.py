@@ -14,8 +14,9 @@ from jaxtyping import Int
 from gr_jax import docids as docids_lib
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
+from gr_jax.models.contextual_states import own_encoder
 from gr_jax.models.encoder_decoder import EncoderDecoder
-from gr_jax.systems.cgr.vocabulary import TitleReader, own_encoder, pages_of, unit_rows
+from gr_jax.systems.cgr.vocabulary import TitleReader, pages_of, unit_rows
 from gr_jax.training.hooks import Hook
 from gr_jax.training.relabelling import Relabelled
 from gr_jax.training.token_store import TokenStore

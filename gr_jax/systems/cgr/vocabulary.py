@@ -7,7 +7,7 @@ import dataclasses
 import io
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gin
@@ -22,7 +22,7 @@ from gr_jax.docids import Docids
 from gr_jax.docids.contextual_tokens import UNUSED, ContextualTokens, contextual_tokens
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
-from gr_jax.models.contextual_states import states_in_context
+from gr_jax.models.contextual_states import own_encoder, states_in_context
 from gr_jax.retrievers.added_titles import READ
 from gr_jax.stages import pretrained
 from gr_jax.stages.documents import load_dataset
@@ -121,12 +121,6 @@ def aligned_title_states(
     """
     module, params = network_folder.load_network(aligned)
     _read_all(place, corpus, vocabulary, *own_encoder(module, params), content, length, title_tokens)
-
-
-def own_encoder(module: models.EncoderDecoder, params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The configuration of a network's encoder, and its parameters."""
-    config = dataclasses.replace(module.encoder_config, dropout_rate=0.0)
-    return config, {name: params[name] for name in ("token_embedder", "encoder")}
 
 
 def _read_all(

@@ -19,6 +19,7 @@ from gr_jax.decoding.merging import WAYS
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
+from gr_jax.models.contextual_states import own_encoder
 from gr_jax.models.copying_ids import CopyingDecoder, CopyingEncoderDecoder, CopyingModel
 from gr_jax.models.docid_tables import initialise_docid_tables
 from gr_jax.retrievers import index as indexes
@@ -39,7 +40,6 @@ from gr_jax.systems.cgr.vocabulary import (
     load_table,
     load_text_of,
     load_titles,
-    own_encoder,
     written_in,
 )
 from gr_jax.text import Vocabulary
@@ -195,6 +195,23 @@ def matrix_held(multipliers: Mapping[str, float]) -> dict[str, float]:
     return held | {pattern: factor for pattern, factor in multipliers.items() if pattern not in held}
 
 
+def dev_looks(
+    settings: training.Optimization,
+    module: models.EncoderDecoder,
+    params: Any,
+    words: Vocabulary,
+    contextual: pathlib.Path,
+    decoding: TitleDecoding,
+    dataset: Dataset,
+) -> training.DevEvaluation | None:
+    """What a training looks at dev with; None where it does not."""
+    if not settings.dev_queries or not len(dataset.qrels.get("dev", ())):
+        return None
+    titles, text_of = load_titles(contextual), load_text_of(contextual)
+    retriever = retriever_of(module, params, words, titles, text_of, decoding, dataset)
+    return training.DevEvaluation(retriever, dataset, settings.dev_queries)
+
+
 @stage(trains=True)
 def model(
     place: Place,
@@ -286,12 +303,7 @@ class Writing:
             )
             store, hook = rebuilt(rebuilder, store, rebuilds, settings.steps)
             hooks.append(hook)
-        evaluate = None
-        if settings.dev_queries and len(dataset.qrels.get("dev", ())):
-            retriever = retriever_of(
-                module, params, words, titles, load_text_of(self.contextual), self.decoding, dataset
-            )
-            evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
+        evaluate = dev_looks(settings, module, params, words, self.contextual, self.decoding, dataset)
         task = Task(
             model=(CopyingModel if self.copying else models.EncoderDecoderModel)(
                 module=module, label_smoothing=settings.label_smoothing, rdrop=settings.rdrop or 0.0, eos_id=ids.eos_id

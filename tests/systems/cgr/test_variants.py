@@ -10,6 +10,7 @@ import pytest
 from gr_jax import corpus as corpus_lib
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
+from gr_jax.models.contextual_states import own_encoder
 from gr_jax.models.text_encoder import TextEncoder
 from gr_jax.models.title_tokens import TitleTokenModel
 from gr_jax.stages import pretrained
@@ -18,7 +19,7 @@ from gr_jax.stages.networks import Network
 from gr_jax.stages.write_docids import Training
 from gr_jax.systems.cgr import CGRAsync, CGRContra, Contextual, TitleDecoding, rebuilding
 from gr_jax.systems.cgr.aligning import Aligning
-from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles, own_encoder
+from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
 from gr_jax.text import ByteVocabulary
 from tests import small_data
 from tests.models import random_folders
@@ -193,7 +194,7 @@ def test_what_is_aligned_is_what_is_written_first(loss, beir, encoder, tmp_path)
     eos, questions = module.vocab_size - 1, np.array([[5, 6, 7, 0], [9, 8, 0, 0], [5, 0, 0, 0]], np.int32)
     tokens = np.array([[3, 4, 3, eos], [4, 7, eos, 0], [9, eos, 0, 0]], np.int32)
     batch = {"encoder_input_tokens": questions, "decoder_target_tokens": tokens}
-    total, metrics = TitleTokenModel(module, loss, eos).loss_fn(params, batch)
+    total, metrics = TitleTokenModel(module, loss=loss, eos_id=eos).loss_fn(params, batch)
     logits = np.asarray(module.apply({"params": params}, questions, np.zeros_like(tokens)), np.float64)[:, 0]
     expected = 0.0
     for row, own in zip(logits, ([3, 4, 3], [4, 7], [9]), strict=True):
