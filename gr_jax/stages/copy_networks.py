@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int, Int32
 
 from gr_jax import models, storage
 from gr_jax import progress as progress_lib
@@ -107,25 +107,31 @@ def encode_sources(
     folder: pathlib.Path,
     *,
     batch_size: int = 32,
+    rows: Int[np.ndarray, " m"] | None = None,
     what: str = "documents",
     progress: bool = False,
 ) -> np.ndarray:
-    """float16 [n, source, e], memory-mapped: states of a frozen encoder, computed once instead of at every step. The
-    bar calls the sources `what`."""
+    """float16 [n, source, e], memory-mapped: states of a frozen encoder, computed once instead of at every step.
+
+    Args:
+      rows: the sources that are needed; all others stay 0. None: all.
+      what: the bar calls the sources so.
+    """
     if not storage.is_complete(folder, _STATES, ""):
         encode = jax.jit(functools.partial(module.apply, method="encode"))
         shape = (*tokens.shape, module.encoder_config.emb_dim)
-        order = np.argsort((tokens != 0).sum(axis=1), kind="stable")
+        needed = np.arange(len(tokens)) if rows is None else rows
+        order = needed[np.argsort((tokens[needed] != 0).sum(axis=1), kind="stable")]
         with (
             storage.write_folder(folder, _STATES) as new,
-            progress_lib.bar(f"Encoding {what}", len(tokens), enabled=progress) as bar,
+            progress_lib.bar(f"Encoding {what}", len(order), enabled=progress) as bar,
         ):
             states = storage.new_array(new / "states.npy", np.float16, shape)
-            for start in range(0, len(tokens), batch_size):
+            for start in range(0, len(order), batch_size):
                 chosen = order[start : start + batch_size]
-                rows = np.zeros((batch_size, padded_length(tokens[chosen])), np.int32)
-                rows[: len(chosen)] = tokens[chosen, : rows.shape[1]]
-                states[chosen, : rows.shape[1]] = np.asarray(encode({"params": params}, rows))[: len(chosen)]
+                batch = np.zeros((batch_size, padded_length(tokens[chosen])), np.int32)
+                batch[: len(chosen)] = tokens[chosen, : batch.shape[1]]
+                states[chosen, : batch.shape[1]] = np.asarray(encode({"params": params}, batch))[: len(chosen)]
                 bar.advance(len(chosen))
             states.flush()
     return storage.load_array(folder / "states.npy", mmap=True)

@@ -179,14 +179,20 @@ class DrawnLists:
         """
         seed = self.drawing.seed
         epoch, place = divmod(number, -(-len(self.questions) // batch_size))
-        shuffled = np.random.default_rng([seed, epoch]).permutation(self.questions)
-        chosen = shuffled[place * batch_size : (place + 1) * batch_size]
+        chosen = self._order(epoch)[place * batch_size : (place + 1) * batch_size]
         places = np.full((batch_size, LISTS, self.drawing.length), -1, np.int64)
         teacher = np.full(places.shape, np.nan, np.float32)
         for row, question in enumerate(chosen.tolist()):
             places[row], teacher[row] = self.draw(question, np.random.default_rng([seed, epoch, question]))
         questions = np.concatenate([chosen, np.repeat(chosen[:1], batch_size - len(chosen))])
         return BatchOfLists(questions, places, teacher)
+
+    def drawn(self, batches: int, batch_size: int) -> Int[np.ndarray, " m"]:
+        """The questions that stand in the first so many batches, in ascending order."""
+        return np.sort(self._order(0)[: batches * batch_size])  # of a whole epoch or more: all
+
+    def _order(self, epoch: int) -> Int[np.ndarray, " questions"]:
+        return np.random.default_rng([self.drawing.seed, epoch]).permutation(self.questions)
 
     def _pool_of(self, places: Int[np.ndarray, " n"], more: int) -> Int[np.ndarray, " m"]:
         """What lists are drawn from: the best of some places."""

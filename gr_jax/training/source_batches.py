@@ -6,13 +6,14 @@ document and the queries that lead to it, or a query and n-grams of the document
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Float, Int, Int32
 
 from gr_jax.errors import InputError
 
@@ -121,6 +122,16 @@ class TargetBatches:
         for row, source in enumerate(order.tolist()):
             self._fill(batch, row, source, epoch)
         return batch
+
+    def drawn(self, batches: int) -> Int[np.ndarray, " m"]:
+        """The sources that stand in the first so many batches, in ascending order."""
+        return np.sort(self._order(0)[: batches * self.batch_size])  # of a whole epoch or more: all
+
+    def with_states(self, encoded: Float[np.ndarray, "n source e"]) -> TargetBatches:
+        """The same batches, with states of the sources' tokens in them."""
+        made = copy.copy(self)
+        made._data = dataclasses.replace(self._data, encoded=encoded)
+        return made
 
     def _order(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self._seed, epoch]).permutation(self._sources)

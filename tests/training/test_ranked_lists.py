@@ -191,6 +191,9 @@ def test_a_batch_depends_on_the_seed_and_its_number_alone():
                 batch.questions[own], batch.places[own], batch.teacher[own], strict=True
             ):
                 np.testing.assert_array_equal(scores, judged[question][places])
+    for count in (1, 3, per_epoch, 2 * per_epoch):
+        asked = np.unique(np.concatenate([backwards[number].questions for number in range(count)]))
+        assert one.drawn(count, size).tolist() == asked.tolist()
     assert not np.array_equal(backwards[0].questions, backwards[per_epoch].questions)
     assert not np.array_equal(lists(4).batch(0, size).questions, backwards[0].questions)
 

@@ -85,6 +85,21 @@ def test_states_come_with_their_documents():
         assert batch["encoded"].shape == (2, 4, 3) and batch["encoded"].dtype == np.float16
 
 
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_which_sources_are_drawn(number):
+    there = batches()
+    drawn = there.drawn(number)
+    seen = {int(row[0] - 1) // 4 for n in range(number) for row in there.batch(n)["encoder_input_tokens"] if row.any()}
+    assert drawn.tolist() == sorted(seen)
+    states = np.zeros((7, 4, 3), np.float16)
+    states[drawn] = 1.0 + drawn[:, None, None]  # of no other source
+    for n in range(number):
+        batch = there.with_states(states).batch(n)
+        expected = np.where(batch["encoder_input_tokens"] > 0, (batch["encoder_input_tokens"] - 1) // 4 + 1, 0)
+        np.testing.assert_array_equal(batch["encoded"], np.broadcast_to(expected[..., None], batch["encoded"].shape))
+    assert there.settings == there.with_states(states).settings and "encoded" not in there.batch(0)
+
+
 def test_nothing_to_learn_from():
     with pytest.raises(InputError, match="nothing to learn"):
         TargetBatches(SourceTargets(DOCUMENTS, [[[]] * 7, [[]] * 7]), batch_size=2, targets=8, eos_id=EOS)

@@ -178,26 +178,31 @@ def model(
     network = CopyNetworkModel(decoder.module, tuple(np.asarray(decoder.words).tolist()))
     params = jax.tree.map(np.asarray, dict(decoder.params))
     sources = question_tokens(queries.texts, dataset.transform, words, asking.views, writing.query_tokens)
-    frozen = writing.encoder != "t5"
+    frozen = writing.encoder != "t5"  # what never changes is computed once, of the questions that are drawn
+    views = len(asking.views)
+    drawn = lists.drawn(settings.steps, settings.batch_size)
+    asked_rows = (drawn[:, None] * views + np.arange(views)).ravel()
     states = written = None
     if settings.generation:
         documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
         data = source_targets(dataset, "train", documents, words, asking.views, writing.sampling, writing.query_tokens)
-        if frozen:  # what never changes is computed once
-            own = copy_networks.encode_sources(
-                decoder.module, params, data.sources, place.work / "own_states", what="questions", progress=True
-            )
-            data = dataclasses.replace(data, encoded=own)
-            among = places_among(sources, data.sources)
-            states = None if among is None else np.asarray(own[among])
         written = TargetBatches(
             data, batch_size=settings.rows, targets=writing.row_targets, eos_id=None, seed=settings.seed
         )
+        if frozen:
+            among = places_among(sources, data.sources)
+            needed = [written.drawn(settings.steps), *([] if among is None else [among[asked_rows]])]
+            own = copy_networks.encode_sources(
+                decoder.module, params, data.sources, place.work / "own_states", rows=np.unique(np.concatenate(needed)),
+                what="questions", progress=True,
+            )  # fmt: skip
+            written = written.with_states(own)
+            states = None if among is None else np.asarray(own[among])
     if frozen and states is None:
         states = copy_networks.encode_sources(
-            decoder.module, params, sources, place.work / "states", what="questions", progress=True
+            decoder.module, params, sources, place.work / "states", rows=asked_rows, what="questions", progress=True
         )
-    rows = ListRows(found, sources, len(asking.views), settings.row_tokens, settings.row_ngrams, states)
+    rows = ListRows(found, sources, views, settings.row_tokens, settings.row_ngrams, states)
     place.notes["share of scores that rows hold"] = share_held(lists, rows)
     evaluate = None
     if settings.dev_queries and len(dataset.qrels.get("dev", ())):

@@ -109,11 +109,15 @@ def model(
     index, text = FMIndex.load(ngrams / "index"), TokenText.load(ngrams / "text")
     module, params, own, frozen, data = _start(dataset, words, text, settings, asking)
     network = CopyNetworkModel(module, tuple(own))
-    if frozen:  # what never changes is computed once
+    batches = TargetBatches(
+        data, batch_size=settings.batch_size, targets=settings.row_targets, eos_id=None, seed=settings.seed
+    )
+    if frozen:  # what never changes is computed once, of the questions that are drawn
         states = copy_networks.encode_sources(
-            module, params, data.sources, place.work / "states", what="questions", progress=True
-        )
-        data = dataclasses.replace(data, encoded=states)
+            module, params, data.sources, place.work / "states", rows=batches.drawn(settings.steps), what="questions",
+            progress=True,
+        )  # fmt: skip
+        batches = batches.with_states(states)
     evaluate = None
     if settings.dev_queries and len(dataset.qrels.get("dev", ())):
         decoder = CopyDecoder(module, params, np.asarray(own, np.int32))
@@ -121,9 +125,7 @@ def model(
         evaluate = training.DevEvaluation(retriever, dataset, settings.dev_queries)
     task = Task(
         model=network,
-        batches=TargetBatches(
-            data, batch_size=settings.batch_size, targets=settings.row_targets, eos_id=None, seed=settings.seed
-        ),
+        batches=batches,
         initial_params=params,
         multipliers={"token_embedder": 0.0, "encoder": 0.0} if frozen else {},
         evaluate=evaluate,

@@ -186,6 +186,11 @@ def test_states_of_a_pretrained_encoder_are_those_of_the_network(tmp_path):
     states = copy_networks.encode_sources(module, params, tokens, tmp_path / "states", batch_size=2)
     expected = np.asarray(module.apply({"params": params}, tokens, method="encode"))
     np.testing.assert_allclose(states[tokens != 0], expected[tokens != 0], atol=2e-3)
+    some = copy_networks.encode_sources(
+        module, params, tokens, tmp_path / "some", batch_size=2, rows=np.array([1, 3, 4])
+    )
+    np.testing.assert_allclose(some[[1, 3, 4]], states[[1, 3, 4]], atol=2e-3)
+    assert not some[[0, 2]].any()
 
 
 def test_bad_settings_and_data(tmp_path):
