@@ -109,9 +109,11 @@ def added(data: str) -> Values:
         for one, grades in dataset.split(split).items():
             if not known & set(grades):
                 asked[one] = grades
-    title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
+    titles = dataset.corpus.titles
+    number = {title: f"page_{place}" for place, title in enumerate(dict.fromkeys(titles))}  # an id has no white space
+    page_of = {doc_id: number[title] for doc_id, title in zip(dataset.corpus.doc_ids, titles, strict=True)}
     for name, searcher in (("added", without), ("built with them", having)):
-        found = answered(searcher.retriever, data, asked, title_of, searcher.corpus)
+        found = answered(searcher.retriever, data, asked, page_of, searcher.corpus)
         values |= {f"{measure}, {name}": value for measure, value in found.items()}
     values["Success@10 lost"] = values["Success@10, built with them"] - values["Success@10, added"]
     return values | {"questions": float(len(asked))}
@@ -150,7 +152,9 @@ def overlap(data: str) -> Mapping[str, float]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     dataset = dataset_of(data)
-    title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
+    titles = dataset.corpus.titles
+    number = {title: f"page_{place}" for place, title in enumerate(dict.fromkeys(titles))}  # an id has no white space
+    page_of = {doc_id: number[title] for doc_id, title in zip(dataset.corpus.doc_ids, titles, strict=True)}
     weigh = TfidfVectorizer().fit(sorted(set(title_of.values())))
     judged = dataset.split(SPLIT)
     questions = weigh.transform(dataset.query_texts(list(judged)))
@@ -253,7 +257,9 @@ def side_by_side(first: str, second: str, count: int = 12) -> str:
     lines = [f"| question | title | {first} | {second} |", "|---|---|---|---|"]
     for data in DATA:
         dataset, found = dataset_of(data), {}
-        title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
+        titles = dataset.corpus.titles
+    number = {title: f"page_{place}" for place, title in enumerate(dict.fromkeys(titles))}  # an id has no white space
+    page_of = {doc_id: number[title] for doc_id, title in zip(dataset.corpus.doc_ids, titles, strict=True)}
         for title in (first, second):
             ranked = answers(data, title)
             found[title] = {one: title_of[documents[0][0]] for one, documents in ranked.items() if documents}
