@@ -152,9 +152,7 @@ def overlap(data: str) -> Mapping[str, float]:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     dataset = dataset_of(data)
-    titles = dataset.corpus.titles
-    number = {title: f"page_{place}" for place, title in enumerate(dict.fromkeys(titles))}  # an id has no white space
-    page_of = {doc_id: number[title] for doc_id, title in zip(dataset.corpus.doc_ids, titles, strict=True)}
+    title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
     weigh = TfidfVectorizer().fit(sorted(set(title_of.values())))
     judged = dataset.split(SPLIT)
     questions = weigh.transform(dataset.query_texts(list(judged)))
@@ -257,9 +255,7 @@ def side_by_side(first: str, second: str, count: int = 12) -> str:
     lines = [f"| question | title | {first} | {second} |", "|---|---|---|---|"]
     for data in DATA:
         dataset, found = dataset_of(data), {}
-        titles = dataset.corpus.titles
-    number = {title: f"page_{place}" for place, title in enumerate(dict.fromkeys(titles))}  # an id has no white space
-    page_of = {doc_id: number[title] for doc_id, title in zip(dataset.corpus.doc_ids, titles, strict=True)}
+        title_of = dict(zip(dataset.corpus.doc_ids, dataset.corpus.titles, strict=True))
         for title in (first, second):
             ranked = answers(data, title)
             found[title] = {one: title_of[documents[0][0]] for one, documents in ranked.items() if documents}
