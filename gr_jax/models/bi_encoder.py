@@ -137,6 +137,10 @@ class Tower(nn.Module):
             pooled = states[:, 0]
             if self.pooling == "pooler":
                 pooled = jnp.tanh(self.pooler(pooled))
+        return self.project(pooled)
+
+    def project(self, pooled: Float[Array, "B e"]) -> Float[Array, "B d"]:
+        """Vectors of what the encoder's states were pooled to."""
         if self.projection is not None:
             pooled = self.projector(pooled)
         pooled = pooled.astype(jnp.float32)
@@ -159,8 +163,15 @@ class BiEncoder(nn.Module):
 
     def encode_document(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B d"]:
         """Vectors of documents."""
-        tower = self.query if self.config.shared else self.document
-        return tower(tokens, deterministic=deterministic)
+        return self._documents(tokens, deterministic=deterministic)
+
+    def project_document(self, pooled: Float[Array, "B e"]) -> Float[Array, "B d"]:
+        """Vectors of documents whose states were pooled before."""
+        return self._documents.project(pooled)
+
+    @property
+    def _documents(self) -> Tower:
+        return self.query if self.config.shared else self.document
 
     def __call__(
         self, query_tokens: Int[Array, "B S"], document_tokens: Int[Array, "D T"], *, deterministic: bool = True
@@ -228,10 +239,11 @@ class BiEncoderModel(ContrastiveModel):
     """A `BiEncoder` with the model methods of `ContrastiveModel`, and T5X's `score_batch` and `predict_batch_with_aux`.
     Scores are similarities.
 
-    Where a batch brings `document_vectors` [D, d], as `gr_jax.training.VectorBatches` do, they stand for the documents,
-    and the loss teaches the side of queries alone. They are taken as they are: with similarity "cosine" they must have
-    unit length already. A document tower of its own then has gradients of 0, but weight decay moves it all the same,
-    unless its multiplier is 0.
+    Where a batch brings `document_states` [D, e], what the encoder pooled of documents once, only the projection of
+    documents is computed and trained. Where it brings `document_vectors` [D, d], as `gr_jax.training.VectorBatches` do,
+    they stand for the documents, and the loss teaches the side of queries alone. They are taken as they are: with
+    similarity "cosine" they must have unit length already. A document tower of its own then has gradients of 0, but
+    weight decay moves it all the same, unless its multiplier is 0.
     """
 
     module: BiEncoder
@@ -257,6 +269,9 @@ class BiEncoderModel(ContrastiveModel):
     def _documents(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "D d"]:
         if "document_vectors" in batch:
             return batch["document_vectors"]
+        if "document_states" in batch:
+            found: Any = self.module.apply({"params": params}, batch["document_states"], method="project_document")
+            return found
         return self._vectors(params, batch, "document", rng)
 
     def _vectors(self, params: Any, batch: Batch, side: str, rng: Array | None) -> Float[Array, "rows d"]:

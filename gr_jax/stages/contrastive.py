@@ -30,8 +30,10 @@ class ContrastiveTraining(training.Optimization):
     """How encoders are trained; and all that `Optimization` has.
 
     Attributes:
-      batch_size: queries an update; the other queries' documents are negatives too.
-      negatives: hard negatives of each query in a batch.
+      batch_size: queries an update.
+      negatives: of each query in a batch, as `Mining` says; None: all other documents of the corpus, where their states
+        stay as they are (`DPR.frozen_documents`).
+      in_batch: the other queries' documents are negatives too. False: a query's own are all.
       document_length: tokens read of a document in training and on dev; None as many as the index reads. Time grows
         with it, and most of what a shorter one teaches holds for longer texts too.
       rates: share of each kind of query: "query" (of the train split), "pseudo".
@@ -51,7 +53,8 @@ class ContrastiveTraining(training.Optimization):
     weight_decay: float = 0.01
     evaluate_every: int | None = 250
     checkpoint_every: int | None = 250
-    negatives: int = setting(1, at_least=0)
+    negatives: int | None = setting(1, at_least=0)
+    in_batch: bool = setting(True, neutral=True)
     document_length: int | None = setting(None, at_least=3)
     rates: Mapping[str, float] = setting({"query": 0.5, "pseudo": 0.5})
     margin_mse: float | None = setting(None, above=0, neutral=None)
@@ -63,6 +66,13 @@ class ContrastiveTraining(training.Optimization):
     def check(self) -> None:
         check_shares("ContrastiveTraining.rates", self.rates, ("query", "pseudo"), "kinds of queries")
         training.check_keep_best("ContrastiveTraining.keep_best", self.keep_best)
+        if not self.in_batch and not self.negatives:
+            raise InputError(
+                "without other queries' documents, a query's negatives are its own, and it has "
+                f"{'none' if self.negatives == 0 else 'all documents anyway'}",
+                "Set ContrastiveTraining.negatives to 1 or more, or ContrastiveTraining.in_batch = True.",
+                value=self.negatives,
+            )
         if (self.keep_best or "").startswith("dev_unseen") and not self.held_out:
             raise InputError(
                 "ContrastiveTraining.keep_best is of queries that are held out, and none are",
@@ -141,7 +151,23 @@ def make_batches(
       negatives: of every training query.
       settings: of the training.
       query_lengths, document_lengths, document_tokens, document_positions: see `ContrastiveBatches`.
+
+    Raises:
+      InputError: there are not so many negatives, or all are to be read anew at every step.
     """
+    every = settings.negatives is None
+    if settings.negatives is not None and settings.negatives >= len(texts):
+        raise InputError(
+            f"a query has fewer wrong documents than negatives: the corpus has {len(texts)} documents",
+            f"Set ContrastiveTraining.negatives to {len(texts) - 1} at most, or to None for all.",
+            value=settings.negatives,
+        )
+    if every and document_tokens:
+        raise InputError(
+            "all documents are a query's negatives only where their states stay as they are",
+            "Set ContrastiveTraining.negatives to a number, or DPR.frozen_documents = True.",
+            value=None,
+        )
     return ContrastiveBatches(
         queries,
         texts,
@@ -154,12 +180,15 @@ def make_batches(
         seed=settings.seed,
         document_tokens=document_tokens,
         document_positions=document_positions,
+        every_document=every,
     )
 
 
 def loss_of(settings: ContrastiveTraining) -> losses.ContrastiveLoss:
     """The loss that the settings weigh."""
-    return losses.ContrastiveLoss(margin_mse=settings.margin_mse or 0.0, teacher_kl=settings.teacher_kl or 0.0)
+    return losses.ContrastiveLoss(
+        in_batch=settings.in_batch, margin_mse=settings.margin_mse or 0.0, teacher_kl=settings.teacher_kl or 0.0
+    )
 
 
 def bi_encoder_model(config: models.BiEncoderConfig, settings: ContrastiveTraining) -> models.BiEncoderModel:

@@ -47,6 +47,8 @@ class ContrastiveBatches(grain.IterDataset):
       process: (index, count) of this host; None asks JAX.
       document_tokens: False leaves the tokens of documents out, for models that read their vectors instead.
       document_positions: yield document_position; None: where tokens are left out.
+      every_document: negatives are all other documents of the corpus, dealt out over the queries of a batch; where
+        other queries' documents count, each query has all. `negatives` and `num_negatives` are not read.
 
     Yields:
       query_tokens int32[B, Lq]; document_tokens int32[B·(1+n), Ld], for each query its answer and then its negatives;
@@ -77,6 +79,7 @@ class ContrastiveBatches(grain.IterDataset):
         process: tuple[int, int] | None = None,
         document_tokens: bool = True,
         document_positions: bool | None = None,
+        every_document: bool = False,
     ):
         super().__init__()
         index, count = process or (jax.process_index(), jax.process_count())
@@ -86,7 +89,9 @@ class ContrastiveBatches(grain.IterDataset):
                 "Take a multiple.",
                 value=batch_size,
             )
-        if num_negatives is None:
+        if every_document:
+            num_negatives = -(-len(documents) // batch_size)  # of each query; some places stay empty
+        elif num_negatives is None:
             num_negatives = 0 if negatives is None else negatives.width
         if num_negatives < 0:
             raise InputError("the number of negatives is negative", "Give 0 or more.", value=num_negatives)
@@ -97,7 +102,7 @@ class ContrastiveBatches(grain.IterDataset):
             )
         self.queries, self.documents, self.negatives = queries, documents, negatives
         self.batch_size, self.num_negatives, self.seed = batch_size, num_negatives, seed
-        self.document_tokens = document_tokens
+        self.document_tokens, self.every_document = document_tokens, every_document
         self.document_positions = not document_tokens if document_positions is None else document_positions
         self.lengths = {
             "query": lengths_of_texts("query", query_lengths, queries.inputs),
@@ -120,6 +125,7 @@ class ContrastiveBatches(grain.IterDataset):
             "seed": seed,
             "shuffle": shuffle,
             "epochs": epochs,
+            **({"every_document": True} if every_document else {}),
         }
 
     @property
@@ -154,18 +160,22 @@ class ContrastiveBatches(grain.IterDataset):
         row = np.asarray(rows, np.int64)
         real = row >= 0
         row = np.maximum(row, 0)  # of empty rows; what is read there is overwritten below
-        table = None if self.negatives is None else self.negatives.at(step)
-        negatives, columns = draw_negatives(
-            table,
-            row,
-            np.asarray(places, np.int64),
-            self.num_negatives,
-            relevant=self.queries.targets,
-            num_documents=len(self.documents),
-            seed=self.seed,
-        )  # [B, n]
+        table = None if self.negatives is None or self.every_document else self.negatives.at(step)
+        if self.every_document:
+            negatives = self._every_other(self.positive[row[real]])
+            columns = np.full(negatives.shape, -1, np.int64)
+        else:
+            negatives, columns = draw_negatives(
+                table,
+                row,
+                np.asarray(places, np.int64),
+                self.num_negatives,
+                relevant=self.queries.targets,
+                num_documents=len(self.documents),
+                seed=self.seed,
+            )  # [B, n]
         documents = np.concatenate([self.positive[row, None], negatives], axis=1)  # [B, 1+n]
-        documents[~real] = -1
+        documents[~real, : 1 if self.every_document else None] = -1  # what is dealt out is others' negative too
         columns[~real] = -1
         batch = {
             "query_tokens": self._pad("query", self.queries, np.where(real, row, -1)[:, None]),
@@ -186,6 +196,13 @@ class ContrastiveBatches(grain.IterDataset):
             own[name] = own[name].reshape(-1, *own[name].shape[2:])  # [B, 1+n, …] → [B·(1+n), …]
         own["query_tokens"] = own["query_tokens"][:, 0]
         return own
+
+    def _every_other(self, positives: Int[np.ndarray, " some"]) -> Int32[np.ndarray, "B n"]:
+        """All documents but these, dealt out over the queries; −1 behind the last."""
+        dealt = np.full(self.batch_size * self.num_negatives, -1, np.int32)
+        others = np.setdiff1d(np.arange(len(self.documents), dtype=np.int32), positives)
+        dealt[: len(others)] = others
+        return dealt.reshape(self.batch_size, self.num_negatives)
 
     def _pad(self, side: str, texts: TokenStore, numbers: Int[np.ndarray, "B k"]) -> Int32[np.ndarray, "B k length"]:
         return pad_texts(texts.inputs, numbers, self.lengths[side], self.local)

@@ -22,16 +22,23 @@ class VectorBatches(grain.IterDataset):
     Args:
       batches: queries, their answers and their negatives, made with `document_tokens=False`.
       vectors: of every document of the corpus, any float type, memory-mapped or not.
+      name: of the feature; "document_states" where a projection of them is trained.
 
     Yields:
-      What `batches` yields, with document_vectors float32[B·(1+n), d] for document_position: every document's own
-      vector, also where its tokens, which may have been cut, are those of another one; zeros where there is none.
+      What `batches` yields, with document_vectors float32[B·(1+n), d], or what `name` says, for document_position:
+      every document's own vector, also where its tokens, which may have been cut, are those of another one; zeros where
+      there is none.
 
     Raises:
       InputError: batches with tokens of documents, or of another corpus.
     """
 
-    def __init__(self, batches: ContrastiveBatches, vectors: Float[np.ndarray, "documents d"]):
+    def __init__(
+        self,
+        batches: ContrastiveBatches,
+        vectors: Float[np.ndarray, "documents d"],
+        name: str = "document_vectors",
+    ):
         super().__init__()
         if batches.document_tokens:
             raise InputError("these documents are vectors", "Make the batches with document_tokens=False.")
@@ -41,7 +48,7 @@ class VectorBatches(grain.IterDataset):
                 "Make both from one corpus.",
                 value=len(vectors),
             )
-        self.batches, self.vectors = batches, vectors
+        self.batches, self.vectors, self.name = batches, vectors, name
         self.settings = {"batches": batches.settings, "vectors": fingerprint_of_vectors(vectors)}
 
     @property
@@ -49,7 +56,7 @@ class VectorBatches(grain.IterDataset):
         """Shapes of the longest batch over all processes, as T5X's `get_initial_variables` wants them."""
         shapes = self.batches.input_shapes
         rows = shapes.pop("document_position")
-        return {**shapes, "document_vectors": (*rows, self.vectors.shape[1])}
+        return {**shapes, self.name: (*rows, self.vectors.shape[1])}
 
     def __iter__(self) -> grain.DatasetIterator:
         return Completed(self.batches, self.complete)
@@ -58,7 +65,7 @@ class VectorBatches(grain.IterDataset):
         """A batch of those inside, with vectors."""
         # Not document_index: documents that begin with the same tokens have one number there, and vectors of their own.
         positions = batch.pop("document_position")
-        return {**batch, "document_vectors": vectors_at(self.vectors, positions)}
+        return {**batch, self.name: vectors_at(self.vectors, positions)}
 
 
 class Completed(grain.DatasetIterator):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import gin
 
 from gr_jax.errors import InputError
-from gr_jax.stages import bi_encoder, contrastive
+from gr_jax.stages import bi_encoder, contrastive, frozen_documents
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.contrastive import ContrastiveTraining
 from gr_jax.stages.dense_results import dense_results
@@ -70,6 +70,9 @@ class DPR(System):
       pseudo_queries: that they are trained on beside the questions.
       mining: hard negatives.
       training: of both sides; None leaves them as they are.
+      frozen_documents: documents are read once, before training, and a projection of what was read is trained beside
+        the side of queries (`Encoders.projection`). A step then costs little for each document, so that a query can
+        have many negatives, or all: `ContrastiveTraining.negatives`.
       query_training: then of the side of queries alone, against the vectors of the documents; None leaves it out.
       search: how the index searches, and whether it stands beside its combination with BM25.
       lexical: BM25.
@@ -83,6 +86,7 @@ class DPR(System):
     pseudo_queries: PseudoQueries = setting(PseudoQueries(kinds={"title": 1, "sentence": 3, "span": 2, "cloze": 6}))
     mining: Mining = setting(Mining())
     training: ContrastiveTraining | None = setting(TRAINING)
+    frozen_documents: bool = setting(False, neutral=False)
     query_training: ContrastiveTraining | None = setting(QUERY_TRAINING)
     search: Search = setting(Search())
     lexical: Lexical = setting(Lexical())
@@ -90,6 +94,7 @@ class DPR(System):
 
     def check(self) -> None:
         check_refreshing(self.mining, self.training)
+        self._check_frozen()
         if self.training is None or self.query_training is None:
             return
         for name in ("held_out", "seed"):
@@ -100,6 +105,30 @@ class DPR(System):
                     f"Set both to {first}.",
                     value=second,
                 )
+
+    def _check_frozen(self) -> None:
+        """Refuses what documents that are read once cannot have."""
+        if not self.frozen_documents:
+            if self.training is not None and self.training.negatives is None:
+                raise InputError(
+                    "all documents are a query's negatives only where their states stay as they are",
+                    "Set DPR.frozen_documents = True, or ContrastiveTraining.negatives to a number.",
+                    value=None,
+                )
+            return
+        if self.training is None or self.encoders.projection is None:
+            raise InputError(
+                "a projection of documents that are read once is trained, and there is no "
+                f"{'training' if self.training is None else 'projection'}",
+                "Set DPR.training and Encoders.projection, or DPR.frozen_documents = False.",
+                value=self.frozen_documents,
+            )
+        if self.mining.refresh_every is not None:
+            raise InputError(
+                "negatives are mined again by reading all documents, and these are read once",
+                "Set Mining.refresh_every = None, or DPR.frozen_documents = False.",
+                value=self.mining.refresh_every,
+            )
 
     def stages(self, corpus: Stage) -> Stage:
         words = vocabulary_of(corpus, self.encoders)
@@ -115,12 +144,20 @@ class DPR(System):
                 corpus, made, words, pairs, terms, self.mining, first, self.query_training,
                 encoders=read, vectors=embedded,
             )  # fmt: skip
-        if self.training is not None:
+        states = None
+        if self.frozen_documents:
+            reader, states = frozen_documents.reading(corpus, words, self.encoders)
+            model = frozen_documents.model(
+                corpus, words, pairs, wrong, reader, states,
+                settings=self.encoders, mining=self.mining, training=self.training,
+            ).named("model")  # fmt: skip
+        elif self.training is not None:
             model = bi_encoder.bi_encoder(
                 corpus, words, made, pairs, wrong,
                 settings=self.encoders, mining=self.mining, training=self.training,
             ).named("model")  # fmt: skip
-        whole = encoded(corpus, model, sentences=0).named("embeddings")
+        whole = encoded(corpus, model, sentences=0) if states is None else frozen_documents.projected(model, states)
+        whole = whole.named("embeddings")
         last, trained = model, {self.name: model}
         if self.query_training is not None:
             # Trained against whole documents, so that it is the same training whatever the index has vectors of.

@@ -24,6 +24,7 @@ from gr_jax.systems import ContrastiveTraining, Mining, Search
 from gr_jax.training.token_store import Ragged
 from tests import small_data
 from tests.small_dsi import Said, quiet
+from tests.systems import small_pairs
 
 PARAMETERS = f"model/encoder/{network_folder.PARAMETERS_FILE}"
 SHARED = ["corpus", "bm25", "pseudo_queries", "vocabulary", "pairs", "negatives"]
@@ -177,6 +178,61 @@ def test_the_side_of_queries_is_trained_alone(beir, finished, tmp_path):
     for changed in ({"held_out": 0.2}, {"seed": 5}):
         with pytest.raises(InputError, match="second training differs"):
             dpr(query_training=dataclasses.replace(asked, **changed), **first)
+
+
+def frozen(**changes: Any) -> systems.DPR:
+    """Documents that are read once, and all of them every query's negatives."""
+    chosen = {
+        "name": "frozen",
+        "encoders": dataclasses.replace(small_pairs.ENCODERS, projection=12),
+        "pseudo_queries": small_pairs.COMMON["pseudo_queries"],
+        "mining": Mining(shares={"random": 1.0}),
+        "training": small_pairs.training(steps=8, negatives=None, learning_rate=1e-2, seed=3),
+        "query_training": None,
+        "frozen_documents": True,
+    }
+    return systems.DPR(**(chosen | changes))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_documents_that_are_read_once(beir, tmp_path, shared):
+    encoders = dataclasses.replace(small_pairs.ENCODERS, projection=12, shared=shared)
+    last = dataclasses.replace(frozen().training, keep_best=None)
+    searcher = frozen(encoders=encoders, training=last).run(
+        beir, tmp_path / "run", shared_dir=tmp_path / "shared", say=lambda _: None
+    )
+    encoder = searcher.retriever.encoder
+    vectors = encoder.encode(searcher.corpus.contents, "document")  # each read again, whole
+    questions = list(gr_jax.corpus.read_beir(beir).queries.texts[:5])
+    asked = encoder.encode(questions, "query")
+    found = searcher.retriever.retrieve(questions, len(vectors))
+    expected = np.take_along_axis(asked @ vectors.T, found.doc_index, axis=1)
+    np.testing.assert_allclose(found.score, expected, atol=1e-4)
+    first = DenseEncoder.load(tmp_path / "run" / "frozen_encoder" / "encoder").params["query"]
+    trained = encoder.params
+    same = jax.tree.map(np.array_equal, first["encoder"], trained["document"]["encoder"])
+    assert all(jax.tree.leaves(same))  # documents are read as before
+    assert not all(jax.tree.leaves(jax.tree.map(np.array_equal, first["encoder"], trained["query"]["encoder"])))
+    alike = jax.tree.map(np.array_equal, trained["query"]["projection"], trained["document"]["projection"])
+    assert all(jax.tree.leaves(alike)) == shared
+
+
+def test_a_training_on_documents_that_are_read_once_is_interrupted(beir, tmp_path, monkeypatch):
+    small_pairs.check_interrupted(frozen(), beir, tmp_path, monkeypatch)
+
+
+def test_what_documents_that_are_read_once_cannot_have():
+    for changes, says in (
+        ({"frozen_documents": False}, "DPR.frozen_documents = True"),
+        ({"training": None}, "no training"),
+        ({"encoders": small_pairs.ENCODERS}, "no projection"),
+        (
+            {"mining": Mining(shares={"ance": 1.0}, refresh_every=2), "training": small_pairs.training(steps=8)},
+            "read once",
+        ),
+    ):
+        with pytest.raises(InputError, match=says):
+            frozen(**changes)
 
 
 def test_where_nothing_trains_nothing_is_mined(beir, finished, tmp_path):
