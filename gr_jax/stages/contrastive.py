@@ -90,6 +90,18 @@ class ContrastiveTraining(training.Optimization):
         return HeldOut.of(self.held_out, self.seed)
 
 
+def check_drawn(*trainings: ContrastiveTraining | None) -> None:
+    """Raises InputError for a training that would read all documents anew at every step; None stands for one that is
+    off."""
+    for one in trainings:
+        if one is not None and one.negatives is None:
+            raise InputError(
+                "all documents are a query's negatives only where their states stay as they are",
+                "Set ContrastiveTraining.negatives to a number, or DPR.frozen_documents = True.",
+                value=None,
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class Draws(Settings):
     """What decides which training queries a training draws; see `ContrastiveTraining`.
@@ -155,19 +167,14 @@ def make_batches(
     Raises:
       InputError: there are not so many negatives, or all are to be read anew at every step.
     """
-    every = settings.negatives is None
     if settings.negatives is not None and settings.negatives >= len(texts):
         raise InputError(
             f"a query has fewer wrong documents than negatives: the corpus has {len(texts)} documents",
             f"Set ContrastiveTraining.negatives to {len(texts) - 1} at most, or to None for all.",
             value=settings.negatives,
         )
-    if every and document_tokens:
-        raise InputError(
-            "all documents are a query's negatives only where their states stay as they are",
-            "Set ContrastiveTraining.negatives to a number, or DPR.frozen_documents = True.",
-            value=None,
-        )
+    if document_tokens:
+        check_drawn(settings)
     return ContrastiveBatches(
         queries,
         texts,
@@ -180,7 +187,7 @@ def make_batches(
         seed=settings.seed,
         document_tokens=document_tokens,
         document_positions=document_positions,
-        every_document=every,
+        every_document=settings.negatives is None,
     )
 
 

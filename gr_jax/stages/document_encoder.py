@@ -12,7 +12,7 @@ from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.stages import bi_encoder
-from gr_jax.stages.contrastive import ContrastiveTraining
+from gr_jax.stages.contrastive import ContrastiveTraining, check_drawn
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.keys import digest
@@ -189,6 +189,7 @@ def check_document_encoder(
       training, mining: the document encoder's.
       after: the trainings that read its questions.
     """
+    check_drawn(training)
     if trained is None and "cluster" in mining.shares:
         raise InputError(
             "there are no clusters before the document encoder",

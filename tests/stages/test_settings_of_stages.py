@@ -33,7 +33,7 @@ ALL = [
 # What came later and is left out where it is not set, so that it makes nothing stale that was made before.
 LATER = {
     systems.PseudoQueries: {"generated"},
-    systems.ContrastiveTraining: {"margin_mse", "teacher_kl"},
+    systems.ContrastiveTraining: {"margin_mse", "teacher_kl", "in_batch"},
     systems.Network: {"pawa_layers", "pawa_width"},
     systems.Training: {"rdrop"},
     systems.Identifiers: {"permuted"},
@@ -54,6 +54,7 @@ def test_every_field_is_part_of_the_configuration(kind):
     ("kind", "name", "value"),
     [
         (systems.ContrastiveTraining, "margin_mse", 0.5),
+        (systems.ContrastiveTraining, "in_batch", False),
         (systems.Network, "pawa_layers", 1),
         (systems.Network, "pawa_width", 8),
         (systems.Training, "rdrop", 0.15),

@@ -24,6 +24,9 @@ _ALIGNING = ("aligning", *(f"aligning.{field.name}" for field in dataclasses.fie
 TAUGHT = ("DGR", "DSIDGR")  # by a teacher, which has to be named
 # Settings that no valid value but the default can have, and what says so.
 REFUSED = {
+    "DPR frozen_documents": "no projection",
+    "GDR training.in_batch": "all documents of a batch",
+    "GDR joint.in_batch": "all documents of a batch",
     "GDR training.margin_mse": "teacher",
     "GDR training.teacher_kl": "teacher",
     "GDR joint.margin_mse": "teacher",
@@ -218,7 +221,7 @@ GDR_STAGES: dict[str, list[str]] = {
     # Training reads fewer tokens of a document, as many as it says.
     f"document_encoder {_AFTER_ENCODER}": [
         "encoders.document_length",
-        *each("encoder_training", f"{OTHERS} margin_mse teacher_kl"),
+        *each("encoder_training", f"{OTHERS} in_batch margin_mse teacher_kl"),
         *each("encoder_mining", "shares clusters seed refresh_every"),
     ],
     # Pairs of both trainings are the same, as long as both read as much of a document.

@@ -55,7 +55,7 @@ class ColBERT(System):
     lexical: Lexical = setting(Lexical())
 
     def check(self) -> None:
-        pair_training.check_settings("late interaction", self.encoders, self.mining)
+        pair_training.check_settings("late interaction", self.encoders, self.mining, self.training)
 
     def stages(self, corpus: Stage) -> Stage:
         words = vocabulary_of(corpus, self.encoders)

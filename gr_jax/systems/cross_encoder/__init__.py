@@ -73,7 +73,7 @@ class BM25CrossEncoder(System):
     lexical: Lexical = setting(Lexical())
 
     def check(self) -> None:
-        pair_training.check_settings("a cross-encoder", self.encoders, self.mining)
+        pair_training.check_settings("a cross-encoder", self.encoders, self.mining, self.training)
         if self.training is None:
             return
         if self.training.chunks > 1:

@@ -109,12 +109,7 @@ class DPR(System):
     def _check_frozen(self) -> None:
         """Refuses what documents that are read once cannot have."""
         if not self.frozen_documents:
-            if self.training is not None and self.training.negatives is None:
-                raise InputError(
-                    "all documents are a query's negatives only where their states stay as they are",
-                    "Set DPR.frozen_documents = True, or ContrastiveTraining.negatives to a number.",
-                    value=None,
-                )
+            contrastive.check_drawn(self.training)
             return
         if self.training is None or self.encoders.projection is None:
             raise InputError(

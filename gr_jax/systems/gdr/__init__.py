@@ -130,7 +130,14 @@ class GDR(System):
                 'Set Encoders.similarity = "cosine", or Matching.similarity = "dot" or "tanh".',
                 value=self.encoders.similarity,
             )
+        contrastive.check_drawn(*trainings)
         for one in trainings:
+            if not one.in_batch:
+                raise InputError(
+                    "GDR's loss is over all documents of a batch, by their clusters",
+                    "Set ContrastiveTraining.in_batch = True.",
+                    value=one.in_batch,
+                )
             if one.margin_mse or one.teacher_kl:
                 raise InputError(
                     "GDR's loss does not use a teacher's scores",
