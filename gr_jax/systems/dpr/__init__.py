@@ -125,6 +125,13 @@ class DPR(System):
                 value=self.mining.refresh_every,
             )
 
+    @property
+    def _mined(self) -> Mining:
+        """How negatives are mined: not at all where every query has all documents."""
+        trainings = [one for one in (self.training, self.query_training) if one is not None]
+        drawn = any(one.negatives is not None for one in trainings) or not trainings
+        return self.mining if drawn else Mining(shares={"random": 1.0}, seed=self.mining.seed)
+
     def stages(self, corpus: Stage) -> Stage:
         words = vocabulary_of(corpus, self.encoders)
         terms = bm25(corpus, settings=self.lexical)
@@ -136,7 +143,7 @@ class DPR(System):
             pairs = pairs_of(corpus, made, words, read, first.kept_back)
             embedded = vectors_of(corpus, self.vectors)
             wrong = negatives_of(
-                corpus, made, words, pairs, terms, self.mining, first, self.query_training,
+                corpus, made, words, pairs, terms, self._mined, first, self.query_training,
                 encoders=read, vectors=embedded,
             )  # fmt: skip
         states = None
@@ -144,12 +151,12 @@ class DPR(System):
             reader, states = frozen_documents.reading(corpus, words, self.encoders)
             model = frozen_documents.model(
                 corpus, words, pairs, wrong, reader, states,
-                settings=self.encoders, mining=self.mining, training=self.training,
+                settings=self.encoders, mining=self._mined, training=self.training,
             ).named("model")  # fmt: skip
         elif self.training is not None:
             model = bi_encoder.bi_encoder(
                 corpus, words, made, pairs, wrong,
-                settings=self.encoders, mining=self.mining, training=self.training,
+                settings=self.encoders, mining=self._mined, training=self.training,
             ).named("model")  # fmt: skip
         whole = encoded(corpus, model, sentences=0) if states is None else frozen_documents.projected(model, states)
         whole = whole.named("embeddings")
@@ -158,7 +165,7 @@ class DPR(System):
             # Trained against whole documents, so that it is the same training whatever the index has vectors of.
             last = query_model(
                 corpus, pairs, wrong, model, whole,
-                scratch=self.encoders.encoder == "t5", mining=self.mining, training=self.query_training,
+                scratch=self.encoders.encoder == "t5", mining=self._mined, training=self.query_training,
             )  # fmt: skip
             trained[f"{self.name}, queries alone"] = last
         parts, cut = whole, None
@@ -172,5 +179,5 @@ class DPR(System):
         return dense_results(
             corpus, terms, index, list(trained.values()), both, mining_of(last), parts, cut,
             name=self.name, titles=list(trained),
-            provenance=contrastive.provenance(self.pseudo_queries, (self.mining, first)),
+            provenance=contrastive.provenance(self.pseudo_queries, (self._mined, first)),
         ).named("results")  # fmt: skip

@@ -24,7 +24,7 @@ from gr_jax.systems import ContrastiveTraining, Mining, Search
 from gr_jax.training.token_store import Ragged
 from tests import small_data
 from tests.small_dsi import Said, quiet
-from tests.systems import small_pairs
+from tests.systems import one_setting, small_pairs
 
 PARAMETERS = f"model/encoder/{network_folder.PARAMETERS_FILE}"
 SHARED = ["corpus", "bm25", "pseudo_queries", "vocabulary", "pairs", "negatives"]
@@ -219,6 +219,13 @@ def test_documents_that_are_read_once(beir, tmp_path, shared):
 
 def test_a_training_on_documents_that_are_read_once_is_interrupted(beir, tmp_path, monkeypatch):
     small_pairs.check_interrupted(frozen(), beir, tmp_path, monkeypatch)
+
+
+def test_nothing_is_searched_for_where_every_query_has_all_documents():
+    stages = one_setting.stages(frozen(mining=Mining(shares={"bm25": 1.0}, kept=4)))
+    assert stages["negatives"].key == one_setting.stages(frozen(mining=Mining(shares={"random": 1.0})))["negatives"].key
+    asked = dataclasses.replace(frozen().training, negatives=3)
+    assert one_setting.stages(frozen(mining=Mining(), query_training=asked))["negatives"].key != stages["negatives"].key
 
 
 def test_what_documents_that_are_read_once_cannot_have():
