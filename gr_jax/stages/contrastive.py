@@ -167,8 +167,8 @@ def make_batches(
     Raises:
       InputError: there are not so many negatives, or all are to be read anew at every step.
     """
-    if settings.negatives is not None and settings.negatives >= len(texts):
-        raise InputError(
+    if settings.negatives is not None and not settings.in_batch and settings.negatives >= len(texts):
+        raise InputError(  # with other queries' documents beside them, as many as there are will do
             f"a query has fewer wrong documents than negatives: the corpus has {len(texts)} documents",
             f"Set ContrastiveTraining.negatives to {len(texts) - 1} at most, or to None for all.",
             value=settings.negatives,

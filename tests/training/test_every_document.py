@@ -66,7 +66,7 @@ def test_a_querys_own_negatives_alone():
 def test_bad_input():
     asked, documents = stores()
     for changes, tokens, says in (
-        ({"negatives": 12}, False, "negatives to 11 at most"),
+        ({"negatives": 12, "in_batch": False}, False, "negatives to 11 at most"),
         ({"negatives": None}, True, "frozen_documents"),
     ):
         settings = ContrastiveTraining(batch_size=4, **changes)
