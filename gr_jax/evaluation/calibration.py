@@ -207,6 +207,24 @@ def fit_temperature(run: Lists, qrels: Judged) -> float:
     return unit * float(np.exp(optimize.minimize_scalar(cost, bounds=bounds, method="bounded").x))
 
 
+def calibrated(run: Lists, qrels: Judged, dev_run: Lists, dev_qrels: Judged) -> dict[str, float]:
+    """How sure a run is of its first documents, by the softmax of its lists, before and after one temperature.
+
+    Args:
+      run, qrels: that are measured.
+      dev_run, dev_qrels: of the same system on other queries, on which the temperature is fitted.
+
+    Returns:
+      "temperature", and "Brier" and "ECE" (the calibration error) at the temperature 1 and, calibrated, at this one.
+    """
+    temperature = fit_temperature(dev_run, dev_qrels)
+    values = {"temperature": temperature}
+    for name, at in (("", 1.0), (", calibrated", temperature)):
+        found = of_list(run, qrels, at)
+        values |= {f"Brier{name}": brier(found), f"ECE{name}": reliability(found).error}
+    return values
+
+
 def _answered(run: Lists, qrels: Judged) -> list[str]:
     """The judged queries that have results.
 

@@ -85,6 +85,31 @@ def test_programs_that_read_no_configuration_take_none():
     refused(forked("evaluate", "--run=x", "--qrels=y", "--gin.Training.steps=3"), "gin_bindings")
 
 
+def test_how_sure_a_run_is_of_its_first_documents(tmp_path):
+    """Answers are right as often as a softmax at the temperature 0.5 says: half of those that are said to be sure at 1
+    are not."""
+    for name, seed in (("dev", 0), ("test", 1)):
+        rng, lines, judged = np.random.default_rng(seed), [], []
+        for query in range(300):
+            scores = np.sort(rng.normal(size=4))[::-1]
+            lines += [f"q{query} Q0 d{d} {d + 1} {score} x\n" for d, score in enumerate(scores)]
+            chosen = rng.choice(4, p=np.exp(scores / 0.5) / np.exp(scores / 0.5).sum())
+            judged.append(f"q{query}\td{chosen}\t1\n")
+        (tmp_path / f"{name}.trec").write_text("".join(lines))
+        (tmp_path / f"{name}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    test = (f"--run={tmp_path / 'test.trec'}", f"--qrels={tmp_path / 'test.tsv'}")
+    output = tmp_path / "metrics.json"
+    done = forked(
+        "evaluate", *test, f"--dev_run={tmp_path / 'dev.trec'}", f"--dev_qrels={tmp_path / 'dev.tsv'}",
+        f"--output={output}",
+    )  # fmt: skip
+    assert done.returncode == 0 and "ECE, calibrated  " in done.stdout
+    values = json.loads(output.read_text())
+    assert values["temperature"] == pytest.approx(0.5, rel=0.3)
+    assert values["ECE, calibrated"] < values["ECE"] and values["Brier, calibrated"] < values["Brier"]
+    refused(forked("evaluate", *test, f"--dev_run={tmp_path / 'dev.trec'}"), "--dev_qrels", "neither")
+
+
 def test_the_list_names_every_system_its_paper_its_files_and_a_command():
     done = forked("recipe", "--list")
     assert done.returncode == 0 and not done.stderr
