@@ -12,7 +12,7 @@ from absl import flags
 
 from gr_jax import corpus, evaluation, storage
 from gr_jax.errors import InputError
-from gr_jax.evaluation import calibration
+from gr_jax.evaluation import temperature
 from launch import program
 
 _RUN = flags.DEFINE_string("run", None, "TREC run.", required=True)
@@ -36,7 +36,7 @@ def main() -> None:
         )
     if _DEV_RUN.value and _DEV_QRELS.value:
         dev_run, dev_qrels = corpus.Run.load(_DEV_RUN.value), corpus.Qrels.load(_DEV_QRELS.value)
-        values |= calibration.calibrated(run, qrels, dev_run, dev_qrels)
+        values |= temperature.calibrated(run, qrels, dev_run, dev_qrels)
     width = max(14, *(len(measure) + 2 for measure in values))
     for measure, value in values.items():
         print(f"{measure:<{width}}{value:.4f}")

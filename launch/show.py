@@ -17,10 +17,10 @@ _REASONS = 8  # that are marked in a document
 _PASSAGE = 110  # characters of it that are shown
 
 
-def show_hits(searcher: Searcher, question: str, k: int) -> None:
-    """Prints the hits of one question, and marks in their texts what they were found by."""
+def show_hits(searcher: Searcher, question: str, k: int, *, probability: bool = False) -> None:
+    """Prints the hits of one question, and marks in their texts what they were found by; see `Searcher.search`."""
     print(f"? {printable(question)}")
-    for rank, hit in enumerate(searcher.search(question, k, explain=True), 1):
+    for rank, hit in enumerate(searcher.search(question, k, explain=True, probability=probability), 1):
         print(f"{rank:>3}. {hit}")
         spans = [span for reason in hit.evidence[:_REASONS] for span in reason.spans]
         print(f"     {printable(marked(hit.text, spans, _PASSAGE))}")

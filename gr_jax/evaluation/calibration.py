@@ -1,4 +1,4 @@
-"""How sure an answer is, and how often that is right: the Brier score, the calibration error, and a temperature.
+"""How sure an answer is, and how often that is right: the Brier score and the calibration error.
 
 A system says p̂ of the document that it puts first; whether that document is relevant is seen afterwards. The Brier
 score is the mean of (p̂ − 1[relevant])² over queries (*Does generative retrieval break through the limitations of dense
@@ -26,8 +26,6 @@ from jaxtyping import Bool, Float, Int
 from gr_jax.errors import InputError
 
 BINS = 15
-_LEAST = 1e-7  # of a probability whose logarithm is taken
-_TEMPERATURES = (1e-3, 1e3)  # times the median spread of a list's scores, between which one is looked for
 
 Lists = Mapping[str, Sequence[tuple[str, float]]]
 Judged = Mapping[str, Mapping[str, int]]
@@ -90,9 +88,9 @@ def of_list(run: Lists, qrels: Judged, temperature: float = 1.0) -> Confidences:
     Raises:
       InputError: no judged query has results, or the temperature is not above 0.
     """
-    asked = _answered(run, qrels)
+    asked = answered(run, qrels)
     found = [softmax_of_first(np.array([score for _, score in run[one]]), temperature) for one in asked]
-    return Confidences(np.array(found), _right(run, qrels, asked))
+    return Confidences(np.array(found), right_of(run, qrels, asked))
 
 
 def of_log_probabilities(run: Lists, qrels: Judged) -> Confidences:
@@ -104,8 +102,8 @@ def of_log_probabilities(run: Lists, qrels: Judged) -> Confidences:
     Raises:
       InputError: no judged query has results, or a score is above 0.
     """
-    asked = _answered(run, qrels)
-    return Confidences(np.exp([run[one][0][1] for one in asked]), _right(run, qrels, asked))
+    asked = answered(run, qrels)
+    return Confidences(np.exp([run[one][0][1] for one in asked]), right_of(run, qrels, asked))
 
 
 def of_corpus(
@@ -174,58 +172,7 @@ def reliability(confidences: Confidences, bins: int = BINS) -> Reliability:
     )
 
 
-def fit_temperature(run: Lists, qrels: Judged) -> float:
-    """The temperature of `of_list` under which what is said of these queries is likeliest: it minimises the mean of
-    −log p̂ over right answers and −log(1 − p̂) over wrong ones. It changes no ranking, so that it is fitted on dev and
-    used on test.
-
-    Args:
-      run, qrels: see `of_list`, of dev.
-
-    Raises:
-      InputError: no judged query has results, or no list has two scores that differ: then no temperature matters.
-    """
-    from scipy import optimize
-
-    asked = _answered(run, qrels)
-    lists = [np.array([score for _, score in run[one]], np.float64) for one in asked]
-    right = _right(run, qrels, asked)
-    spreads = [float(np.ptp(scores)) for scores in lists if np.ptp(scores) > 0]
-    if not spreads:
-        raise InputError("no list has two scores that differ, so that no temperature matters", "Retrieve more.")
-    unit = float(np.median(spreads))
-
-    def cost(logarithm: float) -> float:
-        said = np.array([softmax_of_first(scores, unit * float(np.exp(logarithm))) for scores in lists])
-        return float(-np.mean(np.log(np.maximum(np.where(right, said, 1.0 - said), _LEAST))))
-
-    # The cost may have a flat end; a coarse look says where the bounded search is to begin.
-    low, high = np.log(_TEMPERATURES)
-    points = np.linspace(low, high, 41)
-    best = int(np.argmin([cost(point) for point in points]))
-    bounds = points[max(best - 1, 0)], points[min(best + 1, len(points) - 1)]
-    return unit * float(np.exp(optimize.minimize_scalar(cost, bounds=bounds, method="bounded").x))
-
-
-def calibrated(run: Lists, qrels: Judged, dev_run: Lists, dev_qrels: Judged) -> dict[str, float]:
-    """How sure a run is of its first documents, by the softmax of its lists, before and after one temperature.
-
-    Args:
-      run, qrels: that are measured.
-      dev_run, dev_qrels: of the same system on other queries, on which the temperature is fitted.
-
-    Returns:
-      "temperature", and "Brier" and "ECE" (the calibration error) at the temperature 1 and, calibrated, at this one.
-    """
-    temperature = fit_temperature(dev_run, dev_qrels)
-    values = {"temperature": temperature}
-    for name, at in (("", 1.0), (", calibrated", temperature)):
-        found = of_list(run, qrels, at)
-        values |= {f"Brier{name}": brier(found), f"ECE{name}": reliability(found).error}
-    return values
-
-
-def _answered(run: Lists, qrels: Judged) -> list[str]:
+def answered(run: Lists, qrels: Judged) -> list[str]:
     """The judged queries that have results.
 
     Raises:
@@ -239,5 +186,6 @@ def _answered(run: Lists, qrels: Judged) -> list[str]:
     return asked
 
 
-def _right(run: Lists, qrels: Judged, asked: Sequence[str]) -> Bool[np.ndarray, " queries"]:
+def right_of(run: Lists, qrels: Judged, asked: Sequence[str]) -> Bool[np.ndarray, " queries"]:
+    """Whether the first document of each query is relevant."""
     return np.array([qrels[one].get(run[one][0][0], 0) > 0 for one in asked], bool)

@@ -69,17 +69,17 @@ def html(report: Results) -> str:
         body += [
             f'<p class="soft">{escape(render.legend(report, comparisons))}</p>',
             f"<details><summary>All differences from {escape(report.baseline or '')}</summary>",
-            _table(header, [[escape(cell) for cell in row] for row in rows], numbers=header[3:]),
+            table(header, [[escape(cell) for cell in row] for row in rows], numbers=header[3:]),
             "</details>",
         ]
     if report.curves:
         body.append("<h2>Training</h2>")
     for name, records in report.curves.items():
-        body += [f"<h3>{escape(name)}</h3>", _image(plots.training_curves(records), f"Training curves of {name}")]
+        body += [f"<h3>{escape(name)}</h3>", image(plots.training_curves(records), f"Training curves of {name}")]
     if report.survival:
         text = "The beam can only end at the right document while the first tokens of its docid are still in it."
         figure = plots.beam_survival(report.survival)
-        body += ["<h2>Where beams die</h2>", f"<p>{text}</p>", _image(figure, "Gold docids in the beam by depth")]
+        body += ["<h2>Where beams die</h2>", f"<p>{text}</p>", image(figure, "Gold docids in the beam by depth")]
     if report.examples:
         body += ["<h2>Example searches</h2>", '<div class="examples">', *map(_example, report.examples), "</div>"]
     body += ["<h2>What these numbers rest on</h2>", "<dl>"]
@@ -102,7 +102,7 @@ def _results(report: Results) -> list[str]:
     intervals = report.intervals()
     marks = render.marks(report.comparisons())
     figure = plots.metric_bars(report.values_by_split(), intervals=intervals, baseline=report.baseline)
-    parts = ["<h2>Results</h2>", _image(figure, "Measures of every system on every split")]
+    parts = ["<h2>Results</h2>", image(figure, "Measures of every system on every split")]
     for split in report.splits:
         header, rows = render.split_table(report, split, {})
         systems = [row for row in report.rows if row.split == split]
@@ -127,7 +127,7 @@ def _results(report: Results) -> list[str]:
                     cell += f"<small>{render.format_value(interval[0])} – {render.format_value(interval[1])}</small>"
                 line.append(cell)
             cells.append(line)
-        parts += [f"<h3>{escape(split)}</h3>", _table(header, cells, numbers=report.measures)]
+        parts += [f"<h3>{escape(split)}</h3>", table(header, cells, numbers=report.measures)]
     if intervals:
         parts.append('<p class="soft">Small figures and whiskers: 95% bootstrap intervals over queries.</p>')
     return parts
@@ -138,7 +138,7 @@ def _remark(sentence: str) -> str:
     return "<p>" + re.sub("`([^`]*)`", r"<code>\1</code>", escape(sentence)) + "</p>"
 
 
-def _table(header: Sequence[str], body: Sequence[Sequence[str]], numbers: Sequence[str]) -> str:
+def table(header: Sequence[str], body: Sequence[Sequence[str]], numbers: Sequence[str]) -> str:
     """`body` holds HTML; columns named in `numbers` are set to the right."""
     kinds = [' class="number"' if name in numbers else ' class="note"' if name == "note" else "" for name in header]
     head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in zip(header, kinds, strict=True))
@@ -163,6 +163,6 @@ def _example(example: Example) -> str:
     return f'<div class="example"><b>{escape(example.query)}</b>{by}{found}</div>'
 
 
-def _image(figure: Figure, description: str) -> str:
+def image(figure: Figure, description: str) -> str:
     data = base64.b64encode(plots.to_svg(figure)).decode("ascii")
     return f'<img alt="{escape(description)}" src="data:image/svg+xml;base64,{data}">'

@@ -6,6 +6,7 @@ imported because a manifest names it.
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 from collections.abc import Callable
@@ -14,10 +15,13 @@ from typing import Any
 from gr_jax import storage
 from gr_jax.corpus import Corpus
 from gr_jax.errors import InputError
+from gr_jax.evaluation.temperature import Calibration
 from gr_jax.registry import RETRIEVERS, RetrieverLoader
 from gr_jax.retrievers.searcher import Searcher
+from gr_jax.storage.checksums import sha256
 
 KIND = "index"
+CALIBRATION = "calibration.json"  # beside what the manifest lists: it is measured later, and again
 
 
 def register(kind: str, load: Callable[..., Any], *, reads_corpus: bool = False) -> None:
@@ -71,7 +75,44 @@ def load(folder: str | os.PathLike) -> Searcher:
         corpus = Corpus.load(folder / "corpus", verify=False)
         retriever = load_retriever(folder / "retriever", corpus, verify=False)
         _check_size(retriever, corpus, folder)
-    return Searcher(retriever, corpus)
+    return Searcher(retriever, corpus, _load_calibration(folder))
+
+
+def save_calibration(folder: str | os.PathLike, calibration: Calibration) -> None:
+    """Keeps a calibration in the folder of its index, where `load` finds it.
+
+    Raises:
+      InputError: the folder is no index.
+    """
+    storage.read_folder(folder, KIND, verify=False)
+    value = {"index": _identity(folder), **calibration.as_json()}
+    storage.write_json(pathlib.Path(folder) / CALIBRATION, value)
+
+
+def _load_calibration(folder: pathlib.Path) -> Calibration | None:
+    """What `save_calibration` kept; None where there is nothing.
+
+    Raises:
+      InputError: it is damaged, or of another index.
+    """
+    file = folder / CALIBRATION
+    if not file.exists():
+        return None
+    again = "Measure it again: python -m launch.calibrate; or remove the file."
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+        index = value.pop("index", None) if isinstance(value, dict) else None
+        calibration = Calibration.from_json(value)
+    except (OSError, ValueError, RecursionError, InputError) as error:
+        raise InputError(f"this calibration cannot be read: {error}", again, file=file) from error
+    if index != _identity(folder):
+        raise InputError("this calibration is of another index", again, file=file)
+    return calibration
+
+
+def _identity(folder: str | os.PathLike) -> str:
+    """The checksum of its manifest, which holds those of its files: other parameters or documents give another."""
+    return sha256(pathlib.Path(folder) / storage.MANIFEST)
 
 
 def load_retriever(folder: str | os.PathLike, corpus: Corpus | None = None, *, verify: bool = True) -> Any:

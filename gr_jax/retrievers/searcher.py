@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from gr_jax.corpus import Corpus
+from gr_jax.corpus import Corpus, Qrels, Queries
 from gr_jax.corpus.documents import DuplicateDocument
 from gr_jax.errors import InputError
+from gr_jax.evaluation import temperature
+from gr_jax.evaluation.temperature import Calibration
 from gr_jax.printing import printable
-from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, updatable
+from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, retrieve_run, updatable
 from gr_jax.retrievers.phrases import find_phrase
 
 
@@ -26,6 +28,7 @@ class Hit:
       score: the retriever's; comparable within one answer only.
       docid: the identifier that was generated, as its tokens joined by "-"; "" for retrievers that generate none.
       evidence: why it was found, the weightiest first, with the places in `text`; () unless asked for.
+      probability: that it is the answer, in 0..1, as measured by `Searcher.calibrate`; None unless asked for.
     """
 
     doc_id: str
@@ -34,10 +37,12 @@ class Hit:
     score: float
     docid: str = ""
     evidence: tuple[Evidence, ...] = ()
+    probability: float | None = None
 
     def __str__(self) -> str:
         docid = f"  [{printable(self.docid)}]" if self.docid else ""
-        return f"{self.score:8.2f}  {printable(self.title or self.doc_id)}{docid}"
+        sure = "" if self.probability is None else f"{self.probability:7.1%}"
+        return f"{self.score:8.2f}{sure}  {printable(self.title or self.doc_id)}{docid}"
 
 
 class Searcher:
@@ -46,28 +51,34 @@ class Searcher:
     Args:
       retriever: any retriever.
       corpus: the documents, in the retriever's order.
+      calibration: how its scores become probabilities; None where that was not measured.
     """
 
-    def __init__(self, retriever: Retriever, corpus: Corpus):
-        self.retriever, self.corpus = retriever, corpus
+    def __init__(self, retriever: Retriever, corpus: Corpus, calibration: Calibration | None = None):
+        self.retriever, self.corpus, self.calibration = retriever, corpus, calibration
 
-    def search(self, query: str, k: int = 10, *, explain: bool = False) -> list[Hit]:
+    def search(self, query: str, k: int = 10, *, explain: bool = False, probability: bool = False) -> list[Hit]:
         """The k best documents for one question, best first.
 
         Args:
           query: the question.
           k: how many documents at most.
           explain: say why each was found.
+          probability: say how sure each is, among the first `calibration.depth` documents.
 
         Raises:
-          InputError: the question is empty or no text, or `k` is not positive.
+          InputError: the question is empty or no text, `k` is not positive, or probabilities are asked for and were
+            not measured.
         """
         k = check_question([query], min(k, len(self.corpus)) if isinstance(k, int) else k, len(self.corpus))
         if not query.strip():
             raise InputError("the question is empty", "Ask something in words.", value=query)
-        ranking = self.retriever.retrieve([query], k, explain=True)
+        depth = min(max(k, self._calibrated().depth), len(self.corpus)) if probability else k
+        ranking = self.retriever.retrieve([query], depth, explain=True)
+        found = ranking.score[0][ranking.doc_index[0] >= 0]
+        sure = self._calibrated().probabilities(found) if probability else None
         hits = []
-        for rank, index in enumerate(ranking.doc_index[0]):
+        for rank, index in enumerate(ranking.doc_index[0, :k]):
             if index < 0:
                 break
             document = self.corpus[int(index)]
@@ -75,8 +86,40 @@ class Searcher:
             docid = next((reason.text for reason in reasons if reason.kind == "docid"), "")
             score = float(ranking.score[0, rank])
             evidence = tuple(_placed(reason, document.text) for reason in reasons) if explain else ()
-            hits.append(Hit(document.doc_id, document.title, document.text, score, docid, evidence))
+            probable = None if sure is None else float(sure[rank])
+            hits.append(Hit(document.doc_id, document.title, document.text, score, docid, evidence, probable))
         return hits
+
+    def calibrate(
+        self, queries: Queries, qrels: Qrels, *, depth: int = temperature.DEPTH, progress: bool = False
+    ) -> Calibration:
+        """Measures how sure an answer is, on questions with judgements that nothing was trained on.
+
+        Args:
+          queries: questions; those without a judgement are not asked.
+          qrels: their judgements.
+          depth: documents over which scores are normalised.
+          progress: show a bar.
+
+        Returns:
+          The calibration, which this searcher uses from now on. `retrievers.index.save_calibration` keeps it.
+
+        Raises:
+          InputError: fewer than two questions have judgements and results, or all of their scores are equal.
+        """
+        depth = check_question([], depth, len(self.corpus))
+        asked = queries.select([one for one in queries.ids if one in qrels])
+        run = retrieve_run(self.retriever, asked, self.corpus, k=depth, progress=progress)
+        self.calibration = temperature.fit(run, qrels, depth)
+        return self.calibration
+
+    def _calibrated(self) -> Calibration:
+        if self.calibration is None:
+            raise InputError(
+                "how sure an answer is was not measured for this index",
+                "Measure it on questions with judgements: python -m launch.calibrate, or Searcher.calibrate.",
+            )
+        return self.calibration
 
     def retrieve(
         self, queries: Sequence[str], k: int, *, allowed: np.ndarray | None = None, explain: bool = False
@@ -93,7 +136,8 @@ class Searcher:
             place, so that the positions in earlier rankings still name the same documents.
 
         Returns:
-          This searcher, changed. `retrievers.index.save` writes it again.
+          This searcher, changed. `retrievers.index.save` writes it again. Its calibration is gone: that was measured
+          among other documents.
 
         Raises:
           InputError: an id that is there twice or not at all, or a retriever that cannot be changed.
@@ -115,7 +159,7 @@ class Searcher:
                 ) from error
         changing: Any = self.retriever
         changing.update(add=add, remove=positions)
-        self.corpus = corpus
+        self.corpus, self.calibration = corpus, None
         return self
 
 

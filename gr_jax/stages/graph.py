@@ -77,7 +77,7 @@ class Stage:
     @functools.cached_property
     def key(self) -> str:
         """16 hex digits over the function, its version, all settings and the inputs' keys."""
-        inputs = {name: [one.key for one in _each(value)] for name, value in sorted(self.inputs.items())}
+        inputs = {name: [one.key for one in each(value)] for name, value in sorted(self.inputs.items())}
         return keys.digest([FORMAT, self.kind, self.version, self.config, inputs])
 
     def named(self, name: str) -> Stage:
@@ -91,7 +91,7 @@ class Stage:
     def upstream(self) -> Iterator[Stage]:
         """The stages that it reads, in the order of its parameters."""
         for value in self.inputs.values():
-            yield from _each(value)
+            yield from each(value)
 
 
 class StageFunction:
@@ -176,5 +176,6 @@ def in_order(*wanted: Stage) -> list[Stage]:
     return list(found.values())
 
 
-def _each(value: Stage | tuple[Stage, ...]) -> tuple[Stage, ...]:
+def each(value: Stage | tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages that a parameter is bound to."""
     return (value,) if isinstance(value, Stage) else value

@@ -11,7 +11,7 @@ from gr_jax import corpus as corpus_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Searcher, index
-from gr_jax.stages import documents
+from gr_jax.stages import calibration, documents
 from gr_jax.stages.graph import Stage, in_order
 from gr_jax.stages.runner import Runner
 from gr_jax.stages.settings import Settings
@@ -47,6 +47,7 @@ class System(Settings):
         *,
         shared_dir: str | os.PathLike | None = None,
         until: str = "",
+        calibrate: bool = False,
         say: Callable[[str], None] = print,
     ) -> Searcher | None:
         """Makes what is missing or stale, up to the index and its results.
@@ -58,6 +59,8 @@ class System(Settings):
           model_dir: folder of this run; the index is `model_dir/index`.
           shared_dir: where stages that runs share are kept; by default `shared` beside `model_dir`.
           until: the stage to make, with all that it reads; `TRAINED` makes everything that trains; "" makes all.
+          calibrate: measure how sure answers are, on dev, into `model_dir/calibration`; then `search(question,
+            probability=True)` says it of every hit. Only where all is made.
           say: receives a line per stage.
 
         Returns:
@@ -68,8 +71,10 @@ class System(Settings):
         """
         found = BeirFolder(os.fspath(source)) if isinstance(source, str | os.PathLike) else source
         corpus = documents.corpus(found)
-        every = in_order(self.stages(corpus))
+        last = self.stages(corpus)
+        every = in_order(last)
         wanted = _wanted(every, until)
+        measured = calibration.of_system(last, every) if calibrate and not until else None
         config = configuration.to_gin(self, found, model_dir, shared_dir)
         runner = Runner(model_dir, shared_dir=shared_dir, config=config, say=say)
         _check_places(runner, found)
@@ -77,8 +82,13 @@ class System(Settings):
         dataset = documents.load_dataset(runner.folder(corpus))
         say(dataset.summary())
         self.check_data(dataset)
+        if measured is not None:
+            calibration.check_data(dataset)
         _say_what_is_missing(dataset, every, say)
         runner.run([one for one in wanted if one is not corpus], corpus=dataset.corpus.fingerprint)
+        if measured is not None:
+            runner.run([measured], corpus=dataset.corpus.fingerprint)
+            calibration.keep(measured, runner.folder)
         runner.say_what_is_stale([one for one in every if one not in wanted])
         storage.write_text(runner.model_dir / "config.gin", config)
         return index.load(runner.model_dir / "index") if "index" in [one.name for one in wanted] else None

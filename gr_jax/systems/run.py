@@ -19,6 +19,7 @@ def run(
     source: Source = gin.REQUIRED,
     model_dir: str | os.PathLike = gin.REQUIRED,
     shared_dir: str | os.PathLike | None = None,
+    calibrate: bool = False,
     *,
     until: str = "",
 ) -> Searcher | None:
@@ -27,7 +28,7 @@ def run(
     Args:
       system: its class: `run.system = @GDR`.
       source: of the documents: `run.source = @BeirFolder()`.
-      model_dir, shared_dir, until: see `System.run`.
+      model_dir, shared_dir, calibrate, until: see `System.run`.
 
     Raises:
       InputError: settings that are wrong, named with what would be right.
@@ -42,4 +43,5 @@ def run(
     for name, folder in (("model_dir", model_dir), ("shared_dir", shared_dir)):
         if folder is not None and not isinstance(folder, str | os.PathLike):
             raise InputError(f"run.{name} is no path", "Give a text, in quotes.", value=folder)
-    return configuration.from_gin(cls, every).run(source, model_dir, shared_dir=shared_dir, until=until)
+    made = configuration.from_gin(cls, every)
+    return made.run(source, model_dir, shared_dir=shared_dir, until=until, calibrate=calibrate)

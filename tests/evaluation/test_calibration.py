@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
 from gr_jax.errors import InputError
-from gr_jax.evaluation import calibration, calibration_plots, plots
+from gr_jax.evaluation import calibration, calibration_plots, plots, temperature
 from gr_jax.evaluation.calibration import Confidences
 
 
@@ -81,11 +81,11 @@ def test_the_temperature_is_the_likeliest_and_is_found_again():
         run[str(query)] = [(str(d), float(score)) for d, score in enumerate(scores)]
         chosen = random.choice(5, p=np.exp(scores / 0.2) / np.exp(scores / 0.2).sum())
         qrels[str(query)] = {str(chosen): 1}
-    found = calibration.fit_temperature(run, qrels)
+    found = temperature.fit_temperature(run, qrels)
     assert found == pytest.approx(0.2, rel=0.1)
 
-    def cost(temperature):
-        made = calibration.of_list(run, qrels, temperature)
+    def cost(at):
+        made = calibration.of_list(run, qrels, at)
         return -np.mean(np.log(np.where(made.right, made.probability, 1 - made.probability)))
 
     assert all(cost(found) <= cost(found * factor) for factor in (0.5, 0.9, 0.97, 1.03, 1.1, 2.0))
@@ -97,7 +97,7 @@ def test_a_scale_of_scores_is_a_scale_of_the_temperature():
     run = {str(q): [("x", 3.0 + q % 3), ("y", 1.0)] for q in range(9)}
     qrels = {str(q): {"x" if q % 4 else "y": 1} for q in range(9)}
     larger = {one: [(d, 1e4 * score) for d, score in found] for one, found in run.items()}
-    one, other = (calibration.fit_temperature(each, qrels) for each in (run, larger))
+    one, other = (temperature.fit_temperature(each, qrels) for each in (run, larger))
     assert other == pytest.approx(1e4 * one, rel=1e-3)
 
 
@@ -112,9 +112,9 @@ def test_a_picture():
 
 def test_bad_input():
     run, qrels = {"a": [("x", 1.0), ("y", 0.0)]}, {"a": {"x": 1}}
-    for temperature in (0.0, -1.0, float("nan"), float("inf")):
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(InputError, match="above 0"):
-            calibration.of_list(run, qrels, temperature)
+            calibration.of_list(run, qrels, wrong)
     with pytest.raises(InputError, match="are none"):
         calibration.of_log_probabilities(run, qrels)  # e¹ is no probability
     for wrong in (-0.1, 1.1, float("nan")):
@@ -125,7 +125,7 @@ def test_bad_input():
     with pytest.raises(InputError, match="one query at least"):
         Confidences(np.zeros(0), np.zeros(0, bool))
     with pytest.raises(InputError, match="differ"):
-        calibration.fit_temperature({"a": [("x", 1.0)]}, qrels)
+        temperature.fit_temperature({"a": [("x", 1.0)]}, qrels)
     with pytest.raises(InputError, match="no system"):
         calibration_plots.reliability_diagram({}, title="dev")
     with pytest.raises(InputError, match="1 or more"):

@@ -14,11 +14,14 @@ import time
 import numpy as np
 import pytest
 
+import gr_jax
+from gr_jax import systems
 from gr_jax.corpus import Run
 from gr_jax.models import network_folder
 from gr_jax.systems import SYSTEMS
 from gr_jax.training import checkpoints
 from launch import listing
+from tests import small_data
 from tests.bad_input.conftest import launch as forked
 from tests.bad_input.conftest import refused
 
@@ -108,6 +111,20 @@ def test_how_sure_a_run_is_of_its_first_documents(tmp_path):
     assert values["temperature"] == pytest.approx(0.5, rel=0.3)
     assert values["ECE, calibrated"] < values["ECE"] and values["Brier, calibrated"] < values["Brier"]
     refused(forked("evaluate", *test, f"--dev_run={tmp_path / 'dev.trec'}"), "--dev_qrels", "neither")
+
+
+def test_an_index_is_calibrated_and_says_how_sure_it_is(tmp_path):
+    beir = small_data.write_beir(tmp_path / "mine", count=24)
+    systems.BM25().run(beir, tmp_path / "bm25", say=lambda _: None)
+    index = f"--index={tmp_path / 'bm25' / 'index'}"
+    refused(forked("search", index, "--probability", "a red dog"), "launch.calibrate")
+    asked = (f"--queries={beir / 'queries.jsonl'}", f"--qrels={beir / 'qrels' / 'dev.tsv'}")
+    done = forked("calibrate", index, *asked, "--depth=5")
+    assert done.returncode == 0 and "12 questions" in done.stdout and "launch.search" in done.stdout
+    assert json.loads((tmp_path / "bm25" / "index" / "calibration.json").read_text())["depth"] == 5
+    (hit, *_) = gr_jax.load(tmp_path / "bm25" / "index").search("a red dog", probability=True)
+    said = forked("search", index, "--probability", "a red dog").stdout
+    assert f"{hit.probability:.1%}" in said and "%" not in forked("search", index, "a red dog").stdout
 
 
 def test_the_list_names_every_system_its_paper_its_files_and_a_command():

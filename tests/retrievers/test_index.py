@@ -7,6 +7,7 @@ import gr_jax
 from gr_jax import storage
 from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
+from gr_jax.evaluation.temperature import Calibration
 from gr_jax.registry import Registry
 from gr_jax.retrievers import BM25, Ranking, index
 
@@ -85,3 +86,31 @@ def test_a_kind_that_is_no_name_is_refused():
     kinds.when_unknown(lambda: None)
     with pytest.raises(InputError, match="there is no such kind of thing here"):
         kinds.find(["a list"])
+
+
+def test_a_calibration_is_kept_beside_what_it_is_of(tmp_path):
+    folder, other = tmp_path / "index", tmp_path / "other"
+    for one, k1 in ((folder, 0.9), (other, 1.2)):
+        index.save(one, BM25(CORPUS, k1=k1), CORPUS)
+    made = Calibration(0.5, 3, 10, 0.1, 0.1, 0.2, 0.2)
+    with pytest.raises(InputError, match="not measured"):
+        index.load(folder).search("dogs", probability=True)
+    index.save_calibration(folder, made)
+    assert index.load(folder).calibration == made
+    (hit,) = index.load(folder).search("dogs", k=1, probability=True)
+    assert hit.probability is not None and 0 < hit.probability <= 1
+    file = folder / index.CALIBRATION
+    (other / index.CALIBRATION).write_bytes(file.read_bytes())
+    with pytest.raises(InputError, match="of another index"):
+        index.load(other)
+    for damaged in ("", "[]", "{}", file.read_text().replace("0.5", "-0.5"), "[" * 100_000):
+        file.write_text(damaged)
+        with pytest.raises(InputError, match=r"launch\.calibrate"):
+            index.load(folder)
+    with pytest.raises(InputError, match="no such artefact"):
+        index.save_calibration(tmp_path / "none", made)
+
+
+def test_other_documents_have_another_calibration():
+    searcher = gr_jax.retrievers.Searcher(BM25(CORPUS), CORPUS, Calibration(0.5, 3, 10, 0.1, 0.1, 0.2, 0.2))
+    assert searcher.update(remove=["d0"]).calibration is None

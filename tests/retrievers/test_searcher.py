@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gr_jax.corpus import Corpus, Document
+from gr_jax.corpus import Corpus, Document, Qrels, Queries
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Evidence, Ranking, Searcher
 from gr_jax.retrievers.searcher import Hit
@@ -68,3 +68,29 @@ def test_more_than_there_are_is_all(monkeypatch):
 def test_control_characters_of_titles_are_not_printed():
     hit = Hit("d0", "red\x1b[31m\ncat\u202e", "", 1.0, "a\x07")
     assert str(hit) == "    1.00  red�[31m cat�  [a�]"
+
+
+class Scores:
+    """Scores every document by the number in the question; the answer is document 3 where that is even."""
+
+    def retrieve(self, queries, k, *, allowed=None, explain=False):
+        score = np.stack([np.sort((np.arange(4) * (7 + int(query)) % 5) / 2.0)[::-1] for query in queries])
+        doc_index = np.tile(np.arange(4), (len(queries), 1))
+        return Ranking(
+            doc_index[:, :k], score[:, :k].astype(np.float32), (((),) * k,) * len(queries) if explain else None
+        )
+
+
+def test_probabilities_are_measured_and_then_said():
+    searcher = Searcher(Scores(), CORPUS)
+    with pytest.raises(InputError, match=r"not measured.*launch\.calibrate"):
+        searcher.search("1", probability=True)
+    queries = Queries([str(q) for q in range(30)], [str(q) for q in range(30)])
+    qrels = Qrels({str(q): {f"d{q % 3}": 1} for q in range(20)})
+    made = searcher.calibrate(queries, qrels)
+    assert made == searcher.calibration and made.queries == 20 and made.depth == 4  # there are no more documents
+    hits = searcher.search("2", k=2, probability=True)
+    every = made.probabilities(np.array([hit.score for hit in searcher.search("2", k=4)]))
+    assert [hit.probability for hit in hits] == pytest.approx(every[:2].tolist())
+    assert [(hit.doc_id, hit.score) for hit in hits] == [(h.doc_id, h.score) for h in searcher.search("2", k=2)]
+    assert f"{hits[0].probability:.1%}" in str(hits[0]) and searcher.search("2")[0].probability is None

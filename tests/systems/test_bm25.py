@@ -4,9 +4,12 @@ import json
 import shutil
 
 import numpy as np
+import pytest
 
 import gr_jax
 from gr_jax import corpus, retrievers, systems
+from gr_jax.errors import InputError
+from gr_jax.evaluation import calibration
 from gr_jax.systems import BM25
 from tests import small_data
 from tests.small_dsi import Said
@@ -37,3 +40,30 @@ def test_there_is_nothing_to_train(tmp_path):
     beir = small_data.write_beir(tmp_path / "mine", count=4)
     assert BM25().run(beir, tmp_path / "bm25", until=systems.base.TRAINED, say=said.append) is None
     assert said.made() == ["corpus"]
+
+
+def test_how_sure_it_is_is_measured_on_request(tmp_path):
+    beir = small_data.write_beir(tmp_path / "mine", count=24)
+    said = Said()
+    searcher = BM25().run(beir, tmp_path / "bm25", calibrate=True, say=said.append)
+    assert said.made() == ["corpus", "bm25", "index", "results", "calibration"]
+    made = searcher.calibration
+    assert made.queries == 12 and made == gr_jax.load(tmp_path / "bm25" / "index").calibration
+    values = json.loads((tmp_path / "bm25" / "calibration" / "report.json").read_text())
+    assert values["dev"]["BM25"]["Brier, calibrated"] == made.brier
+    run = corpus.Run.load(tmp_path / "bm25" / "results" / "runs" / "BM25.test.trec")
+    found = calibration.of_list(run, corpus.read_beir(beir).split("test"), made.temperature)
+    assert values["test"]["BM25"]["Brier, calibrated"] == pytest.approx(calibration.brier(found), abs=1e-6)
+    (hit, *_) = searcher.search("who saw a red dog", probability=True)
+    assert 0 < hit.probability <= 1
+    said = Said()
+    BM25().run(beir, tmp_path / "bm25", calibrate=True, say=said.append)
+    assert said.made() == []
+
+
+def test_without_questions_of_dev_nothing_is_said_to_be_sure(tmp_path):
+    beir = small_data.write_beir(tmp_path / "mine", count=24)
+    (beir / "qrels" / "dev.tsv").unlink()
+    with pytest.raises(InputError, match="no questions of dev"):
+        BM25().run(beir, tmp_path / "bm25", calibrate=True, say=Said().append)
+    assert not (tmp_path / "bm25" / "results").exists()
