@@ -1,0 +1,33 @@
+"""What vectors of r numbers can express (Corollary 3.3, appendix D)."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from gr_jax.errors import InputError
+
+
+def numeric_rank(scores: Float[np.ndarray, "m n"]) -> int:
+    """The rank of a matrix of scores, as far as floats tell it from noise.
+
+    Scores of bi-encoders, Q Dᵀ, have at most the rank of their vectors' width r; sums of c such matrices at most c · r.
+    Late interaction takes a maximum over tokens, which is not bilinear: of its scores no such bound is known.
+    """
+    return int(np.linalg.matrix_rank(np.asarray(scores, np.float64)))
+
+
+def low_rank_error(scores: Float[np.ndarray, "m n"], rank: int) -> float:
+    """The least squared error with which a matrix of some rank can be these scores: Σ_{i > rank} σ_i² (Eckart & Young
+    1936).
+
+    Args:
+      scores: wanted.
+      rank: 0 or more.
+
+    Raises:
+      InputError: the rank is below 0.
+    """
+    if rank < 0:
+        raise InputError("a rank is 0 or more", "Give the width of the vectors.", value=rank)
+    return float((np.linalg.svd(np.asarray(scores, np.float64), compute_uv=False)[rank:] ** 2).sum())
