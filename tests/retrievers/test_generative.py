@@ -385,3 +385,17 @@ def test_more_documents_than_there_are_compile_nothing_anew():
 def test_questions_that_are_none(queries, k):
     with pytest.raises(InputError, match="no text|k is how many"):
         retriever(tree()).retrieve(queries, k)
+
+
+@pytest.mark.parametrize("docids", [tree, with_levels_and_eos])
+@pytest.mark.parametrize("normalize", ["constraint", "level", "vocabulary"])
+def test_what_is_said_of_all_documents_is_a_probability(docids, normalize):
+    """Under the constraint's normaliser all docids have the sum 1, under others they share it with what is no docid."""
+    made = retriever(docids(), normalize=normalize)
+    found = made.retrieve(QUERIES, made.docids.num_documents)
+    assert (found.doc_index >= 0).all()
+    total = np.exp(np.asarray(found.score, np.float64)).sum(axis=1)
+    if normalize == "constraint":
+        np.testing.assert_allclose(total, 1.0, atol=1e-5)
+    else:
+        assert (total > 0).all() and (total < 1).all()
