@@ -1,4 +1,4 @@
-"""The notebook runs from its first cell to its last, and does what `make quickstart` does."""
+"""The notebooks run from their first cell to their last, and the first does what `make quickstart` does."""
 
 import pathlib
 
@@ -9,6 +9,7 @@ import launch.show  # noqa: F401  gin files name it
 from tests.end_to_end.test_packaging import CHECKOUT
 
 NOTEBOOK = CHECKOUT / "notebooks" / "quickstart.ipynb"
+THEORY = CHECKOUT / "notebooks" / "theory.ipynb"
 # What makes it short, and nothing else: fewer documents, fewer steps, a smaller search.
 SHORTER = {
     "systems.PythonDocs()": 'systems.PythonDocs(packages=("statistics", "heapq", "bisect"))',
@@ -20,6 +21,20 @@ SHORTER = {
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
+
+
+def _executed(notebook, folder: pathlib.Path, monkeypatch) -> str:
+    """What it shows, as text."""
+    monkeypatch.delenv("XLA_FLAGS")  # the machine's own devices, as a reader has them
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3")
+    client.execute(cwd=str(folder))
+    return "\n".join(
+        output.get("text", "") or output.get("data", {}).get("text/markdown", "")
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    )
 
 
 def _code(notebook) -> list[str]:
@@ -38,20 +53,21 @@ def test_it_runs(tmp_path, monkeypatch):
         assert sum(source.count(old) for source in _code(notebook)) == 1, f"{old!r} stands in the notebook not once"
         for cell in notebook.cells:
             cell.source = cell.source.replace(old, new)
-    monkeypatch.delenv("XLA_FLAGS")  # the machine's own devices, as a reader has them
-    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
-    client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3")
-    client.execute(cwd=str(tmp_path))
-    shown = "\n".join(
-        output.get("text", "") or output.get("data", {}).get("text/markdown", "")
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-    )
+    shown = _executed(notebook, tmp_path, monkeypatch)
     assert "BM25" in shown and "(cluster " in shown
     assert (tmp_path / "runs" / "quickstart" / "index" / "manifest.json").exists()
     found = notebook.cells[-1].outputs[-1]["data"]["text/plain"]
     assert "tea" in found
+
+
+def test_theory_is_checked(tmp_path, monkeypatch):
+    shown = _executed(nbformat.read(THEORY, as_version=4), tmp_path, monkeypatch)
+    said = {line.rsplit(maxsplit=1)[0]: float(line.split()[-1]) for line in shown.splitlines() if line[-1:].isdigit()}
+    assert said["CE"] == said["H + KL"]
+    assert said["log Z_K − log Z"] < 0 < said["Eq. 5: at least"]
+    assert said["rank of inner products"] == said["rank of a sum of three"] == 4 < said["rank of their maximum"]
+    assert said["largest difference"] < 1e-5
+    assert "which is less than is seen" in shown
 
 
 def test_it_does_what_make_quickstart_does(monkeypatch):
