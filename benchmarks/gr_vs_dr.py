@@ -9,10 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import gr_vs_dr_bounds, harness
+from benchmarks import gr_vs_dr_bounds, gr_vs_dr_calibration, harness
 
 NAME = "gr_vs_dr"
-STUDIES: dict[str, Callable[[], list[harness.Row]]] = {"bounds": gr_vs_dr_bounds.rows}
+STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
+    "bounds": gr_vs_dr_bounds.rows,
+    "calibration": gr_vs_dr_calibration.rows,
+}
 
 
 def rows() -> list[harness.Row]:

@@ -1,0 +1,73 @@
+"""Study `calibration` of `benchmarks.gr_vs_dr`: how sure a system is of its first document, and how often it is right.
+
+p̂ is the softmax over the list that a system retrieves. Writers of whole docids have another one too, which needs no
+list: the probability of the docid that was written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import gr_jax
+from benchmarks import dense_quality, dgr, gdr_quality, generative_baselines, harness, title_systems
+from benchmarks.recipe_runs import RecipeRun
+from gr_jax import retrievers
+from gr_jax.corpus import Qrels, Run, read_beir
+from gr_jax.evaluation import calibration, evaluate, temperature
+
+DATA, SPLIT = "nq_boolq_dev", "test"
+TITLES = ("GENRE*", "GENRE", "CGR", "CGR with copying", "Contra")
+WRITERS = ("DSI", "NCI")  # whose scores are logarithms of what a docid's probability is
+Values = Mapping[str, float]
+
+
+def systems() -> dict[str, tuple[RecipeRun, str]]:
+    """Title → run, and where in it the index is."""
+    return {
+        "BM25": (RecipeRun("ngram", DATA, "bm25"), "index"),
+        "MiniLM": (dense_quality.ZERO_SHOT[DATA], "index"),
+        "DPR": (dense_quality.DPR[DATA], "index"),
+        "BM25 + DPR": (dense_quality.DPR[DATA], "hybrid/index"),
+        "BM25 → cross-encoder": (dense_quality.CROSSED, "index"),
+        "ColBERT": (dense_quality.small(DATA, "colbert")[0], "index"),
+        **{name: (gdr_quality.headline(DATA, name.lower()), "index") for name in ("GDR", *WRITERS)},
+        **{name: (generative_baselines.trained(DATA, name), "index") for name in ("SEAL", "MINDER")},
+        **{name: (dgr.run_of(name, DATA), "index") for name in ("LTRGR", "DGR")},
+        **{name: (title_systems.run_of(DATA, title_systems.SYSTEMS[name]), "index") for name in TITLES},
+    }
+
+
+def measured(run: RecipeRun, index: str, name: str) -> Values:
+    """Brier score and calibration error on test, before and after the temperature of dev."""
+    run.make()
+    searcher, dataset = gr_jax.load(run.folder / index), read_beir(run.source)
+    made = searcher.calibrate(dataset.split_queries("dev"), dataset.split("dev"), progress=True)
+    asked, qrels = dataset.split_queries(SPLIT), dataset.split(SPLIT)
+    found = retrievers.retrieve_run(searcher.retriever, asked, searcher.corpus, k=made.depth, progress=True)
+    values = {"Success@1": evaluate(found, qrels, ["Success@1"])["Success@1"], "temperature": made.temperature}
+    for after, at in (("", 1.0), (", calibrated", made.temperature)):
+        said = calibration.of_list(found, qrels, at)
+        values |= {f"Brier{after}": calibration.brier(said), f"ECE{after}": calibration.reliability(said).error}
+    return values | (of_docids(found, qrels) if name in WRITERS else {})
+
+
+def of_docids(found: Run, qrels: Qrels) -> Values:
+    """The same of the probability of the docid."""
+    said = calibration.of_log_probabilities(found, qrels)
+    return {"Brier of docids": calibration.brier(said), "ECE of docids": calibration.reliability(said).error}
+
+
+def rows() -> list[harness.Row]:
+    """The study."""
+    return [
+        harness.Row(
+            name=f"calibration: {DATA} {SPLIT} {name}",
+            config={"split": SPLIT, "depth": temperature.DEPTH, "index": index},
+            measure=functools.partial(measured, run, index, name),
+            corpus=run.fingerprint,
+            seeds=(0,),
+            runs=[run],
+        )
+        for name, (run, index) in systems().items()
+    ]
