@@ -9,13 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import gr_vs_dr_bounds, gr_vs_dr_calibration, harness
+from benchmarks import gr_vs_dr_bounds, gr_vs_dr_calibration, gr_vs_dr_dense, harness, records
 
 NAME = "gr_vs_dr"
 STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
     "bounds": gr_vs_dr_bounds.rows,
+    "negatives": gr_vs_dr_dense.rows_of_negatives,
+    "hard": gr_vs_dr_dense.rows_of_hard,
+    "dimension": gr_vs_dr_dense.rows_of_dimension,
     "calibration": gr_vs_dr_calibration.rows,
 }
+DRAWN = ("negatives", "hard", "dimension")
 
 
 def rows() -> list[harness.Row]:
@@ -32,7 +36,14 @@ def main(argv: Sequence[str]) -> int:
             print(f"{NAME}: no study is called {name}; there are {', '.join(STUDIES)}", file=sys.stderr)
             return 2
         told.append(argument if name == argument else f"--rows={name}:*")
-    return harness.main(NAME, rows(), told)
+    return harness.main(NAME, rows(), told, draw=draw)
+
+
+def draw() -> None:
+    """Pictures of the studies that are recorded, into `benchmarks/results/gr_vs_dr_*.svg`."""
+    current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
+    for study in DRAWN:
+        gr_vs_dr_dense.draw(study, current)
 
 
 if __name__ == "__main__":

@@ -41,9 +41,10 @@ def checked(queries: Iterable[LocalNormalisation]) -> Values:
         bounds.append(query.upper_bound)
         seen = [(epsilon, query.tail_seen(epsilon, SAMPLES, seed=number)) for epsilon in EPSILONS]
         for name, form in (("corrected tail", query.tail), ("Eq. 15", query.tail_as_printed)):
+            allowed = [form(epsilon) for epsilon, _ in seen]
             failing[name] += any(
-                share - form(epsilon) > SURE * math.sqrt(max(form(epsilon), 1 / SAMPLES) / SAMPLES)
-                for epsilon, share in seen
+                share - most > SURE * math.sqrt(max(most, 1 / SAMPLES) / SAMPLES)
+                for (_, share), most in zip(seen, allowed, strict=True)
             )
     return {
         **{f"{name} fails": value / count for name, value in failing.items()},
@@ -89,7 +90,7 @@ def cosines() -> tuple[np.ndarray, list[int]]:
     found = searcher.retrieve(queries.texts, len(searcher.corpus))
     scores = np.zeros(found.score.shape)
     np.put_along_axis(scores, found.doc_index.astype(np.int64), found.score, axis=1)
-    best = [max(qrels[one], key=lambda doc_id, of=qrels[one]: of[doc_id]) for one in queries.ids]
+    best = [max(grades, key=grades.__getitem__) for grades in map(qrels.__getitem__, queries.ids)]
     return scores, [searcher.corpus.index_of(doc_id) for doc_id in best]
 
 

@@ -49,7 +49,7 @@ def measured(run: RecipeRun, index: str, name: str) -> Values:
     for after, at in (("", 1.0), (", calibrated", made.temperature)):
         said = calibration.of_list(found, qrels, at)
         values |= {f"Brier{after}": calibration.brier(said), f"ECE{after}": calibration.reliability(said).error}
-    return values | (of_docids(found, qrels) if name in WRITERS else {})
+    return {**values, **(of_docids(found, qrels) if name in WRITERS else {})}
 
 
 def of_docids(found: Run, qrels: Qrels) -> Values:

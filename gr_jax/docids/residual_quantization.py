@@ -10,7 +10,7 @@ from gr_jax.docids import rows
 from gr_jax.docids.docids import Docids
 from gr_jax.errors import InputError
 
-COLLISIONS = ("number", "share")
+COLLISIONS = ("number", "share", "reserved")
 
 
 def residual_quantization(
@@ -20,6 +20,8 @@ def residual_quantization(
     bits: int = 8,
     beams: int = 5,
     collisions: str = "number",
+    reserved: int = 64,
+    codebooks: Float[np.ndarray, "levels size d"] | None = None,
     seed: int = 0,
     first_token: int = 2,
     metric: str = "euclidean",
@@ -38,6 +40,10 @@ def residual_quantization(
       beams: of the encoding, see `clustering.residual_quantization`.
       collisions: of documents with the same codes. "number": each gets one more token, its number among them in
         document order, so docids differ in length, and none is a prefix of another. "share": they share the docid.
+        "reserved": every docid ends in a number, of which `reserved` have tokens beforehand, so that the tokens do not
+        depend on the documents, and others can join later.
+      reserved: tokens for the numbers of documents with the same codes.
+      codebooks: that were learnt before, of other documents, say; `levels` and `bits` are then theirs.
       seed: of the codebooks.
       first_token: tokens below it are left to padding, EOS, ….
       metric: "euclidean" or "cosine".
@@ -45,27 +51,44 @@ def residual_quantization(
       progress: show a bar.
 
     Raises:
-      InputError: see `clustering.residual_quantization`; an unknown policy; first_token < 1.
+      InputError: see `clustering.residual_quantization`; an unknown policy; first_token < 1; more documents with the
+        same codes than numbers are reserved.
     """
     if collisions not in COLLISIONS:
         raise InputError("unknown policy for equal codes", f"Use one of {', '.join(COLLISIONS)}.", value=collisions)
     if first_token < 1:
         raise InputError("0 is padding, not a docid token", "Give first_token ≥ 1.", value=first_token)
-    made = clustering.residual_quantization(
-        embeddings,
-        levels=levels,
-        bits=bits,
-        beams=beams,
-        seed=seed,
-        metric=metric,
-        iterations=iterations,
-        progress=progress,
-    )
+    if codebooks is None:
+        made = clustering.residual_quantization(
+            embeddings,
+            levels=levels,
+            bits=bits,
+            beams=beams,
+            seed=seed,
+            metric=metric,
+            iterations=iterations,
+            progress=progress,
+        )
+        codes, error = made.codes, made.error
+    else:
+        points = clustering.check_embeddings(embeddings, metric)
+        codes, errors = clustering.quantize(points, codebooks, beams=beams, progress=progress)
+        error = float(errors.mean(dtype=np.float64))
+        levels, bits = len(codebooks), int(codebooks.shape[1]).bit_length() - 1
     blocks = [(first_token + (level << bits), 1 << bits) for level in range(levels)]
-    tokens = made.codes + np.asarray([start for start, _ in blocks], np.int32)  # --> [n, levels]
-    _, same, counts = np.unique(made.codes, axis=0, return_inverse=True, return_counts=True)
+    tokens = codes + np.asarray([start for start, _ in blocks], np.int32)  # --> [n, levels]
+    _, same, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
     same = same.reshape(-1)  # NumPy 2.0 gives it a second axis
     colliding = counts[same] > 1
+    if collisions == "reserved":
+        if counts.max() > reserved:
+            raise InputError(
+                f"{counts.max()} documents have the same codes, and {reserved} numbers are reserved for them",
+                f"Reserve {counts.max()} or more, or take more codebooks.",
+                value=reserved,
+            )
+        blocks.append((sum(blocks[-1]), reserved))
+        tokens = np.concatenate([tokens, (rows.place_among_equal(same) + blocks[-1][0])[:, None]], axis=1)
     if collisions == "number" and colliding.any():
         blocks.append((sum(blocks[-1]), int(counts.max())))
         number = np.where(colliding, rows.place_among_equal(same) + blocks[-1][0], 0)
@@ -85,7 +108,7 @@ def residual_quantization(
             "first_token": first_token,
             "metric": metric,
             "iterations": iterations,
-            "reconstruction_error": made.error,
+            "reconstruction_error": error,
             "colliding_documents": int(colliding.sum()),
         },
     )

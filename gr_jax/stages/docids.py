@@ -10,6 +10,7 @@ from typing import Any
 import gin
 import numpy as np
 
+from gr_jax import clustering
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
 from gr_jax.errors import InputError
@@ -43,7 +44,9 @@ class Identifiers(Settings):
       seed: of the clustering, or of the codebooks.
       codebooks, bits: of residual quantisation: so many tokens, each one of 2^bits codes.
       duplicates: of documents with the same codes or the same title: "number" tells them apart, "share" gives them one
-        docid.
+        docid. "reserved", of codes: every docid ends in one of `reserved` numbers, so that the tokens are the same
+        whatever the documents, and more of these can join.
+      reserved: numbers that are reserved for documents with the same codes.
       title_tokens: tokens kept of a title; they are of the vocabulary that the network reads.
       permuted: the seed by which every document gets another's docid, drawn at random: a control of what docids owe to
         the documents that they stand for. None leaves each its own.
@@ -56,9 +59,18 @@ class Identifiers(Settings):
     seed: int = setting(0, at_least=0)
     codebooks: int = setting(3, at_least=1)
     bits: int = setting(8, at_least=1)
-    duplicates: str = setting("number", choices=("number", "share"))
+    duplicates: str = setting("number", choices=("number", "share", "reserved"))
+    reserved: int = setting(64, at_least=1, neutral=64)
     title_tokens: int = setting(24, at_least=1)
     permuted: int | None = setting(None, at_least=0, neutral=None)
+
+    def check(self) -> None:
+        if self.duplicates == "reserved" and self.scheme != "residual_quantization":
+            raise InputError(
+                "numbers are reserved for documents with the same codes, and this scheme has no codes",
+                'Set Identifiers.duplicates = "number", or scheme = "residual_quantization".',
+                value=self.scheme,
+            )
 
     @property
     def reads_vectors(self) -> bool:
@@ -78,6 +90,7 @@ class Identifiers(Settings):
     def of_scheme(self) -> dict[str, object]:
         """What the chosen scheme reads."""
         read = (*SCHEMES[self.scheme], *(("permuted",) if self.permuted is not None else ()))
+        read += ("reserved",) if self.scheme == "residual_quantization" and self.duplicates == "reserved" else ()
         return {"scheme": self.scheme} | {name: getattr(self, name) for name in read}
 
 
@@ -120,7 +133,13 @@ def docids(
     array: Any = None if vectors is None else np.asarray(load_vectors(vectors))
     words: Any = None if vocabulary is None else load_vocabulary(vocabulary)
     settings = Identifiers(**scheme)
-    made = _make(dataset, array, words, settings)
+    codebooks = None
+    if settings.scheme == "residual_quantization":  # kept, for documents that come later
+        codebooks = clustering.residual_quantization(
+            array, levels=settings.codebooks, bits=settings.bits, seed=settings.seed
+        ).codebooks
+        np.save(place.folder / "codebooks.npy", codebooks)
+    made = _make(dataset, array, words, codebooks, settings)
     if settings.permuted is not None:
         dealt = np.random.default_rng(settings.permuted).permutation(len(owner))
         made = made.for_documents(dealt, len(owner))
@@ -130,7 +149,9 @@ def docids(
     place.notes.update({"statistics": docids_lib.statistics(made)})
 
 
-def _make(dataset: corpus_lib.Dataset, vectors: Any, words: Any, settings: Identifiers) -> docids_lib.Docids:
+def _make(
+    dataset: corpus_lib.Dataset, vectors: Any, words: Any, codebooks: Any, settings: Identifiers
+) -> docids_lib.Docids:
     if settings.scheme == "hierarchical_kmeans":
         return docids_lib.hierarchical_kmeans(
             vectors,
@@ -145,6 +166,8 @@ def _make(dataset: corpus_lib.Dataset, vectors: Any, words: Any, settings: Ident
             levels=settings.codebooks,
             bits=settings.bits,
             collisions=settings.duplicates,
+            reserved=settings.reserved,
+            codebooks=codebooks,
             seed=settings.seed,
         )
     if settings.scheme == "titles":

@@ -66,3 +66,30 @@ def test_refused(points):
         residual_quantization(points, **SETTINGS, first_token=0)
     with pytest.raises(InputError, match="row 3"):
         residual_quantization(np.where(np.arange(60)[:, None] == 3, np.nan, points), **SETTINGS)
+
+
+def test_reserved_numbers_end_every_docid_and_others_can_join(points, quantised):
+    """The tokens are the same for any documents: those of more documents, by the codebooks of the first."""
+    first = residual_quantization(points[:40], **SETTINGS, collisions="reserved", reserved=20)
+    assert first.levels == ((2, 4), (6, 4), (10, 20)) and set(first.lengths) == {3} and len(first) == 40
+    books = clustering.residual_quantization(points[:40], **SETTINGS).codebooks
+    more = residual_quantization(points, collisions="reserved", reserved=20, codebooks=books)
+    assert more.levels == first.levels and more.vocab_size == first.vocab_size and len(more) == 60
+    for document in range(40):
+        assert more.sequence(*more.rows_of(document)) == first.sequence(*first.rows_of(document))
+    codes, errors = clustering.quantize(points, books)
+    for document in range(60):
+        tokens = more.sequence(*more.rows_of(document))
+        assert [tokens[0] - 2, tokens[1] - 6] == codes[document].tolist()
+        same = (codes[:document] == codes[document]).all(axis=1).sum()
+        assert tokens[2] - 10 == same
+    assert more.meta["reconstruction_error"] == pytest.approx(errors.mean())
+    with pytest.raises(InputError, match="1 numbers are reserved"):
+        residual_quantization(points, **SETTINGS, collisions="reserved", reserved=1)
+
+
+def test_given_codebooks_are_those_that_would_be_learnt(points, quantised):
+    own = residual_quantization(points, **SETTINGS)
+    given = residual_quantization(points, codebooks=quantised.codebooks, seed=1)
+    np.testing.assert_array_equal(own.tokens, given.tokens)
+    assert own.levels == given.levels and own.meta == given.meta

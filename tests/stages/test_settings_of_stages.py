@@ -36,7 +36,7 @@ LATER = {
     systems.ContrastiveTraining: {"margin_mse", "teacher_kl", "in_batch"},
     systems.Network: {"pawa_layers", "pawa_width"},
     systems.Training: {"rdrop"},
-    systems.Identifiers: {"permuted"},
+    systems.Identifiers: {"permuted", "reserved"},
     systems.Encoders: {"pretrained_layers"},
     systems.Search: {"unread"},
 }

@@ -167,7 +167,7 @@ BM25: dict[str, list[str]] = {
 
 DSI: dict[str, list[str]] = {
     # Of k-means and one docid a document, nothing reads what is of other schemes and of sentences.
-    "": ["vectors.most_sentences", *each("identifiers", "codebooks bits duplicates title_tokens")],
+    "": ["vectors.most_sentences", *each("identifiers", "codebooks bits duplicates reserved title_tokens")],
     "hybrid results": ["name"],
     "bm25 hybrid results": each("lexical", "k1 b analyzer"),
     "vectors docids examples model index hybrid results": each("vectors", "encoder max_length passages"),
@@ -367,7 +367,10 @@ NOTHING_READS = {
     "DSIDGR": {setting for setting in DSI[""]},
     "GDR": {setting for setting in GDR_STAGES[""]},
     "DSIClusters": {"clusters.margin": "one docid a document", "clusters.sample": "no agglomerative clusters"},
-    "NCI": {f"identifiers.{name}": "of another scheme" for name in ("codebooks", "bits", "duplicates", "title_tokens")},
+    "NCI": {
+        f"identifiers.{name}": "of another scheme"
+        for name in ("codebooks", "bits", "duplicates", "reserved", "title_tokens")
+    },
     "DPR": dict.fromkeys(
         each("vectors", "encoder max_length passages most_sentences"), 'no negatives of the kind "cluster"'
     ),
@@ -434,7 +437,10 @@ def test_settings_of_other_schemes_count_where_they_are_read(folders):
     codes = dataclasses.replace(dsi, identifiers=systems.Identifiers(scheme="residual_quantization"))
     for one in ("codebooks", "bits", "duplicates"):
         assert moved(codes, "identifiers", one) == {"docids", "examples", "model", "index", "hybrid", "results"}
-    assert moved(codes, "identifiers", "branching") == set()
+    assert moved(codes, "identifiers", "branching") == set() == moved(codes, "identifiers", "reserved")
+    identifiers = dataclasses.replace(codes.identifiers, duplicates="reserved")
+    reserved = dataclasses.replace(dsi, identifiers=identifiers)
+    assert moved(reserved, "identifiers", "reserved") == {"docids", "examples", "model", "index", "hybrid", "results"}
     gdr = dataclasses.replace(OF_GDR, clusters=systems.Clusters(most_docids=2))
     assert "clusters" in moved(gdr, "clusters", "margin")
     gdr = dataclasses.replace(OF_GDR, clusters=systems.Clusters(algorithm="agglomerative"))
