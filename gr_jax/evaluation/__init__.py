@@ -1,12 +1,13 @@
 """How good an answer is: measures, significance, and reports that say what their numbers rest on."""
 
+from gr_jax.evaluation.kilt import evaluate_kilt as evaluate_kilt
+from gr_jax.evaluation.kilt import evidence_recall as evidence_recall
+from gr_jax.evaluation.kilt import r_precision as r_precision
 from gr_jax.evaluation.metrics import DEFAULT_MEASURES as DEFAULT_MEASURES
 from gr_jax.evaluation.metrics import Evaluation as Evaluation
 from gr_jax.evaluation.metrics import evaluate as evaluate
 from gr_jax.evaluation.metrics import parse_measures as parse_measures
-from gr_jax.evaluation.pages import evidence_recall as evidence_recall
 from gr_jax.evaluation.pages import qrels_of_pages as qrels_of_pages
-from gr_jax.evaluation.pages import r_precision as r_precision
 from gr_jax.evaluation.pages import run_of_pages as run_of_pages
 from gr_jax.evaluation.provenance import Provenance as Provenance
 from gr_jax.evaluation.provenance import commit as commit

@@ -16,7 +16,8 @@ import pytest
 
 import gr_jax
 from gr_jax import systems
-from gr_jax.corpus import Run
+from gr_jax.corpus import Run, read_beir
+from gr_jax.evaluation import evaluate
 from gr_jax.models import network_folder
 from gr_jax.systems import SYSTEMS
 from gr_jax.training import checkpoints
@@ -111,6 +112,38 @@ def test_how_sure_a_run_is_of_its_first_documents(tmp_path):
     assert values["temperature"] == pytest.approx(0.5, rel=0.3)
     assert values["ECE, calibrated"] < values["ECE"] and values["Brier, calibrated"] < values["Brier"]
     refused(forked("evaluate", *test, f"--dev_run={tmp_path / 'dev.trec'}"), "--dev_qrels", "neither")
+
+
+def test_a_kilt_task_is_answered_and_judged(tmp_path):
+    """By KILT's measures: of the questions of dev, whose evidence is the document that answers them."""
+    beir = small_data.write_beir(tmp_path / "mine", count=24)
+    systems.BM25().run(beir, tmp_path / "bm25", say=lambda _: None)
+    dataset = read_beir(beir)
+    task, file = tmp_path / "dev-kilt.jsonl", tmp_path / "predictions.jsonl"
+    records = []
+    for one, grades in dataset.split("dev").items():
+        evidence = [{"wikipedia_id": page, "title": page} for page in grades]
+        (text,) = dataset.query_texts([one])
+        records.append({"id": one, "input": text, "output": [{"provenance": evidence}]})
+    task.write_text("".join(json.dumps(record) + "\n" for record in records))
+    index = f"--index={tmp_path / 'bm25' / 'index'}"
+    assert forked("retrieve", index, f"--kilt={task}", f"--output={file}", "--k=20").returncode == 0
+    predictions = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [one["id"] for one in predictions] == [one["id"] for one in records]
+    found = {}
+    for run in (file, tmp_path / "run.trec"):
+        if run.suffix == ".trec":
+            asked = (f"--queries={beir / 'queries.jsonl'}", f"--qrels={beir / 'qrels' / 'dev.tsv'}", "--k=20")
+            assert forked("retrieve", index, *asked, f"--output={run}").returncode == 0
+        done = forked("evaluate", f"--run={run}", f"--kilt={task}", f"--output={tmp_path / 'found.json'}")
+        assert done.returncode == 0 and "success_rate@5" in done.stdout
+        found[run.suffix] = json.loads((tmp_path / "found.json").read_text())
+    assert found[".jsonl"] == found[".trec"]
+    same = evaluate(Run.load(tmp_path / "run.trec"), dataset.split("dev"), ["Rprec", "R@5"])
+    assert found[".jsonl"]["Rprec"] == pytest.approx(same["Rprec"])
+    assert found[".jsonl"]["recall@5"] == pytest.approx(same["R@5"])  # one document is all the evidence
+    refused(forked("evaluate", f"--run={file}"), "--kilt")
+    refused(forked("retrieve", index, f"--output={file}"), "--kilt")
 
 
 def test_an_index_is_calibrated_and_says_how_sure_it_is(tmp_path):
