@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from gr_jax import storage
@@ -52,26 +52,31 @@ def read_lines(file: str | os.PathLike) -> Iterator[tuple[int, str]]:
     Raises:
       InputError: the file cannot be opened, is a truncated or damaged gzip file, or a line is not UTF-8.
     """
+    for number, raw in read_raw_lines(file):
+        line = decoded(raw, file, number)
+        if line and not line.isspace():
+            yield number, line
+
+
+def read_raw_lines(file: str | os.PathLike, watch: Callable[[int], None] | None = None) -> Iterator[tuple[int, bytes]]:
+    """Streams (1-based number, bytes of the line with its end) of the lines that are not blank; see `read_lines`.
+
+    Args:
+      file: plain or gzipped.
+      watch: is told, before every line, how many bytes of the file were read.
+
+    Raises:
+      InputError: the file cannot be opened, or is a truncated or damaged gzip file.
+    """
     number = 0
     try:
-        with _open(file) as stream:
+        with open(file, "rb", opener=_without_waiting) as stored, _unzipped(stored) as stream:
             for number, raw in enumerate(stream, start=1):
+                if watch is not None:
+                    watch(stored.tell())
                 if raw.isspace():  # first, for a file may have millions of empty lines
                     continue
-                if number == 1:
-                    raw = raw.removeprefix(b"\xef\xbb\xbf")
-                try:
-                    line = raw.decode("utf-8").rstrip("\r\n")
-                except UnicodeDecodeError as error:
-                    raise InputError(
-                        f"not UTF-8 at byte {error.start + 1} of the line",
-                        "Save the file as UTF-8.",
-                        file=file,
-                        line=number,
-                        value=raw[max(0, error.start - 20) : error.end + 20],
-                    ) from error
-                if line and not line.isspace():
-                    yield number, line
+                yield number, raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"truncated or damaged gzip file after line {number}: {error}",
@@ -83,6 +88,20 @@ def read_lines(file: str | os.PathLike) -> Iterator[tuple[int, str]]:
             raise
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"cannot be read: {reason}", "Name a file that can be read.", file=file) from error
+
+
+def decoded(raw: bytes, file: str | os.PathLike, number: int) -> str:
+    """A line as text without its end; InputError where it is not UTF-8."""
+    try:
+        return raw.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"not UTF-8 at byte {error.start + 1} of the line",
+            "Save the file as UTF-8.",
+            file=file,
+            line=number,
+            value=raw[max(0, error.start - 20) : error.end + 20],
+        ) from error
 
 
 def read_json_lines(file: str | os.PathLike) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -139,15 +158,14 @@ def write_lines(file: str | os.PathLike, lines: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def _open(file: str | os.PathLike) -> Iterator[BinaryIO]:
-    """The file's bytes, unzipped."""
-    with open(file, "rb", opener=_without_waiting) as stream:
-        os.set_blocking(stream.fileno(), True)
-        if stream.peek(2)[:2] == b"\x1f\x8b":
-            with io.BufferedReader(gzip.GzipFile(fileobj=stream)) as unzipped:  # type: ignore[type-var]
-                yield unzipped
-        else:
-            yield stream
+def _unzipped(stream: io.BufferedReader) -> Iterator[BinaryIO]:
+    """The bytes of an open file, unzipped."""
+    os.set_blocking(stream.fileno(), True)
+    if stream.peek(2)[:2] == b"\x1f\x8b":
+        with io.BufferedReader(gzip.GzipFile(fileobj=stream)) as unzipped:  # type: ignore[type-var]
+            yield unzipped
+    else:
+        yield stream
 
 
 def _without_waiting(path: str, flags: int) -> int:

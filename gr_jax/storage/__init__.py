@@ -6,6 +6,7 @@ from gr_jax.storage.atomic import resolved as resolved
 from gr_jax.storage.atomic import write_bytes as write_bytes
 from gr_jax.storage.atomic import write_json as write_json
 from gr_jax.storage.atomic import write_text as write_text
+from gr_jax.storage.atomic import writing as writing
 from gr_jax.storage.checksums import Checksums as Checksums
 from gr_jax.storage.content import check_counts as check_counts
 from gr_jax.storage.content import explain_content as explain_content

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from gr_jax.errors import InputError
 from gr_jax.storage import beside
@@ -37,16 +38,26 @@ def write_bytes(path: str | os.PathLike, data: bytes) -> None:
     Raises:
       InputError: the disk is full, or `path` may not be written; what stood there is as it was.
     """
+    with writing(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """Yields a file to be written piece by piece, which takes the place of `path` at the end; see `write_bytes`. If
+    the body raises, `path` is as it was.
+    """
     path = resolved(path)
     with explain_names(path), explain_full_disk(path):
         if path.is_dir():
             raise InputError("a folder stands where a file is to be written", "Name another file.", file=path)
         if path.exists() and not path.is_file():
-            path.write_bytes(data)
+            with open(path, "wb") as straight:
+                yield straight
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.new_file(path) as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
             os.replace(file.name, path)

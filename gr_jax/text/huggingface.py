@@ -75,6 +75,10 @@ class HuggingFaceVocabulary:
         kept = vocabulary.until_eos(ids, self.eos_id)
         return self._tokenizer.decode([token for token in kept if 0 <= token < self.size], skip_special_tokens=True)
 
+    def decode_all(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens such as [UNK] included, as scripts that read titles back have them."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
     def token(self, number: int) -> str:
         """What an id stands for, special tokens included."""
         return self._tokenizer.id_to_token(number)
