@@ -16,8 +16,8 @@ from typing import Any
 from gr_jax.corpus import lines
 from gr_jax.corpus.records import Place
 
-_TAG = re.compile(r"<[^<]+?>")
-_SPACES = re.compile(r" +")
+_TAG = re.compile(r"<[^<][^<>]*>")  # what "<[^<]+?>" finds, in two thirds of the time
+_SPACES = re.compile(r"  +")  # of two and more: to find every single one takes most of the time
 _PAGE_NAME = re.compile(r"^(.*?) - [Ww]ikipedia(?= |$)")
 _REVISION = re.compile(r"(&amp;|&)oldid=[0-9]+")
 
@@ -73,10 +73,8 @@ class Record:
     @property
     def short_answers(self) -> tuple[str, ...]:
         """Those of the first annotation, without tags."""
-        if not self.annotations:
-            return ()
-        words = self.page.split(" ")
-        spans = self.annotations[0]["short_answers"]
+        spans = self.annotations[0]["short_answers"] if self.annotations else ()
+        words = self.page.split(" ") if spans else []
         return tuple(without_tags(" ".join(words[span["start_token"] : span["end_token"]])) for span in spans)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
-import gzip
 import hashlib
 import json
 import multiprocessing
@@ -18,7 +17,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from gr_jax import progress, storage
 from gr_jax.corpus import lines, nq
@@ -28,7 +27,6 @@ from gr_jax.errors import InputError
 VERSION = 1  # raise it when the same raw files give other parts
 PART = 200  # records
 ABOUT = "about.json"
-_LEVEL = 1  # of gzip: reading again is what counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +54,7 @@ def build_nq(
     processes: int = 1,
     show: bool = True,
 ) -> Built:
-    """Writes `corpus.jsonl.gz`, `queries.jsonl.gz`, `qrels/*.tsv` and `about.json`.
+    """Writes `corpus.jsonl`, `queries.jsonl`, `qrels/*.tsv` and `about.json`.
 
     Splits are "train"; "test", the published dev set; and of this "test_seen" and "test_unseen", whose page a training
     question asks for or none.
@@ -128,7 +126,7 @@ class _Worker:
         normalise, found = self._normalise, []
         for number, line in raw:
             record = nq.parse_nq(lines.decoded(line, file, number), file, number)
-            found.append(json.dumps(dataclasses.asdict(extract(record, self._rules, normalise, dev=dev))))
+            found.append(json.dumps(vars(extract(record, self._rules, normalise, dev=dev))))
         return found
 
 
@@ -152,8 +150,7 @@ def _extracted(
     with progress.bar(f"Reading {os.path.basename(file)}", os.path.getsize(file), enabled=show) as bar:
         for place, made in _made(worker, file, stem, dev, processes, lambda at: bar.advance(at - bar.done)):
             if made is not None:
-                with storage.writing(_part(stem, place)) as stream, _zipped(stream) as zipped:
-                    zipped.write("".join(f"{line}\n" for line in made).encode())
+                storage.write_bytes(_part(stem, place), "".join(f"{line}\n" for line in made).encode())
             places.append(_part(stem, place))
     if not places:
         raise InputError("the file has no records", "Name a file of Natural Questions.", file=file)
@@ -201,12 +198,7 @@ def _batches(raw: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes
 
 
 def _part(stem: pathlib.Path, place: int) -> pathlib.Path:
-    return stem.with_name(f"{stem.name}-{place:06}.jsonl.gz")
-
-
-def _zipped(stream: BinaryIO) -> gzip.GzipFile:
-    """With equal bytes for equal lines: no name, no time."""
-    return gzip.GzipFile(filename="", fileobj=stream, mode="wb", compresslevel=_LEVEL, mtime=0)
+    return stem.with_name(f"{stem.name}-{place:06}.jsonl")
 
 
 def _read(parts: Sequence[pathlib.Path]) -> Iterator[Extract]:
@@ -239,8 +231,8 @@ def _assembled(folder: pathlib.Path, made: Mapping[str, Sequence[pathlib.Path]],
     total = sum(map(len, made.values())) * PART
     with (
         progress.bar("Writing pages", total, enabled=show) as bar,
-        storage.writing(folder / "corpus.jsonl.gz") as corpus_file, _zipped(corpus_file) as corpus,
-        storage.writing(folder / "queries.jsonl.gz") as queries_file, _zipped(queries_file) as queries,
+        storage.writing(folder / "corpus.jsonl") as corpus,
+        storage.writing(folder / "queries.jsonl") as queries,
     ):  # fmt: skip
         for split, one in in_order():
             bar.advance()

@@ -8,8 +8,11 @@ import gzip
 import hashlib
 import json
 import pathlib
+import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gr_jax import corpus
 from gr_jax.corpus import nq, nq320k, nq_build
@@ -122,7 +125,7 @@ def test_the_rules_for_duplicates(raw, tmp_path, name):
     assert built.questions == {split: len(one) for split, one in judged.items()} and built.without_title > 0
     assert json.loads((tmp_path / "nq" / "about.json").read_text())["documents"] == len(first)
     assert sorted(path.name for path in (tmp_path / "nq").iterdir()) == [
-        "about.json", "corpus.jsonl.gz", "qrels", "queries.jsonl.gz",
+        "about.json", "corpus.jsonl", "qrels", "queries.jsonl",
     ]  # fmt: skip
 
 
@@ -192,7 +195,7 @@ def test_records_that_are_none(raw, tmp_path, wrong):
     file = write(tmp_path / "bad.jsonl", [good[0], {**good[1], **wrong}])
     with pytest.raises(InputError, match=r"bad\.jsonl:2"):
         build(([file], raw[1]), tmp_path / "nq", AS_PUBLISHED)
-    assert not (tmp_path / "nq" / "corpus.jsonl.gz").exists()
+    assert not (tmp_path / "nq" / "corpus.jsonl").exists()
 
 
 def test_files_that_are_none(raw, tmp_path):
@@ -208,3 +211,9 @@ def test_files_that_are_none(raw, tmp_path):
         build(([raw[0][0], raw[0][0]], raw[1]), tmp_path / "nq", AS_PUBLISHED)
     with pytest.raises(InputError, match="heading or name"):
         nq320k.Rules(title="url")
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.text(alphabet="<>aP/ \n", max_size=24))
+def test_tags_are_those_of_the_published_expression(text):
+    assert nq.without_tags(text) == re.sub("<[^<]+?>", "", text).replace("\n", "").strip()
