@@ -91,7 +91,8 @@ def build_nq(
     storage.write_json(
         folder / ABOUT, {"rules": dataclasses.asdict(rules), "version": VERSION, **dataclasses.asdict(built)}
     )
-    shutil.rmtree(parts)
+    for left in folder.glob(".parts-*"):  # of builds by other rules, too
+        shutil.rmtree(left)
     return built
 
 

@@ -96,6 +96,7 @@ def _load_calibration(folder: pathlib.Path) -> Calibration | None:
       InputError: it is damaged, or of another index.
     """
     file = folder / CALIBRATION
+    storage.refuse_no_file(file)
     if not file.exists():
         return None
     again = "Measure it again: python -m launch.calibrate; or remove the file."
