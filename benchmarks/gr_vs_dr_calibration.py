@@ -45,10 +45,10 @@ def measured(run: RecipeRun, index: str, name: str) -> Values:
     made = searcher.calibrate(dataset.split_queries("dev"), dataset.split("dev"), progress=True)
     asked, qrels = dataset.split_queries(SPLIT), dataset.split(SPLIT)
     found = retrievers.retrieve_run(searcher.retriever, asked, searcher.corpus, k=made.depth, progress=True)
-    values = {"Success@1": evaluate(found, qrels, ["Success@1"])["Success@1"], "temperature": made.temperature}
-    for after, at in (("", 1.0), (", calibrated", made.temperature)):
-        said = calibration.of_list(found, qrels, at)
-        values |= {f"Brier{after}": calibration.brier(said), f"ECE{after}": calibration.reliability(said).error}
+    values = {
+        "Success@1": evaluate(found, qrels, ["Success@1"])["Success@1"],
+        **temperature.measured(found, qrels, made.temperature),
+    }
     return {**values, **(of_docids(found, qrels) if name in WRITERS else {})}
 
 

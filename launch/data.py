@@ -22,6 +22,8 @@ from gr_jax.corpus import nq320k, nq_build
 from gr_jax.errors import InputError
 from launch import program
 
+NQ_FILES = {"train": "*nq-train*.jsonl*", "dev": "*nq-dev*.jsonl*"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
@@ -58,9 +60,6 @@ def build_nq320k(raw: pathlib.Path, output: pathlib.Path, variant: str, processe
     if rules.documents is not None:
         equal = "as published" if built.documents == rules.documents else f"published: {rules.documents:,}"
         print(f"documents: {equal}")
-
-
-NQ_FILES = {"train": "*nq-train*.jsonl*", "dev": "*nq-dev*.jsonl*"}
 
 
 def _bert() -> pathlib.Path:

@@ -68,7 +68,29 @@ def residual_quantization(
     Raises:
       InputError: a matrix that cannot be clustered, fewer points than codewords, numbers that are too small.
     """
-    for name, value in {"levels": levels, "bits": bits, "beams": beams, "iterations": iterations}.items():
+    if beams < 1:  # before anything is learnt
+        raise InputError("beams must be at least 1", "Give beams ≥ 1.", value=beams)
+    points = check_embeddings(embeddings, metric)
+    codebooks = learn_codebooks(
+        points, levels=levels, bits=bits, seed=seed, iterations=iterations, max_points=max_points, progress=progress
+    )
+    codes, errors = quantize(points, codebooks, beams=beams, progress=progress)
+    return ResidualQuantization(codebooks, codes, float(errors.mean(dtype=np.float64)))
+
+
+def learn_codebooks(
+    embeddings: Float[np.ndarray, "n d"],
+    *,
+    levels: int = 6,
+    bits: int = 8,
+    seed: int = 0,
+    metric: str = "euclidean",
+    iterations: int = 10,
+    max_points: int = 1 << 17,
+    progress: bool = False,
+) -> Float[np.ndarray, "levels size d"]:
+    """The codebooks alone; see `residual_quantization` for the arguments and what is refused."""
+    for name, value in {"levels": levels, "bits": bits, "iterations": iterations}.items():
         if value < 1:
             raise InputError(f"{name} must be at least 1", f"Give {name} ≥ 1.", value=value)
     if seed < 0:
@@ -90,9 +112,7 @@ def residual_quantization(
             codebooks.append(_train_codebook(residuals, first, iterations))
             residuals = _subtract_nearest(residuals, codebooks[-1])
             bar.advance(1)
-    trained = np.asarray(jnp.stack(codebooks))
-    codes, errors = quantize(points, trained, beams=beams, progress=progress)
-    return ResidualQuantization(trained, codes, float(errors.mean(dtype=np.float64)))
+    return np.asarray(jnp.stack(codebooks))
 
 
 def quantize(

@@ -37,7 +37,8 @@ class Example:
 
 
 def read_examples(file: str | os.PathLike) -> Iterator[Example]:
-    """Reads training pairs: a JSON list of questions with answers and contexts, or one a line, plain or gzipped.
+    """Reads training pairs, questions with answers and contexts: one a line, which are streamed, or a JSON list, which is
+    read whole; plain or gzipped.
 
     Raises:
       InputError: it is something else; a list is named by the place of its record.
@@ -76,10 +77,8 @@ def _records(file: str | os.PathLike) -> Iterator[tuple[Place, Mapping[str, Any]
 
 
 def _passage(record: Mapping[str, Any], at: Place) -> Document:
-    identifier = next(
-        (str(record[name]) for name in ("passage_id", "psg_id", "id") if record.get(name) is not None), ""
-    )
-    return Document(identifier, at.text(record, "title", ""), at.text(record, "text"))
+    said = [str(record[name]) for name in _IDS if record.get(name) is not None]
+    return Document(said[0] if said else "", at.text(record, "title", ""), at.text(record, "text"))
 
 
 def read_questions(file: str | os.PathLike) -> Iterator[tuple[str, tuple[str, ...]]]:

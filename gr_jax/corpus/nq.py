@@ -73,12 +73,13 @@ class Record:
     @property
     def short_answers(self) -> tuple[str, ...]:
         """Those of the first annotation, without tags."""
-        spans = self.annotations[0]["short_answers"] if self.annotations else ()
+        spans = self.annotations[0].get("short_answers", ()) if self.annotations else ()
         words = self.page.split(" ") if spans else []
         return tuple(without_tags(" ".join(words[span["start_token"] : span["end_token"]])) for span in spans)
 
 
 def without_tags(text: str) -> str:
+    """A text without tags, line ends, and spaces around it; those between words stay."""
     return _TAG.sub("", text).replace("\n", "").strip()
 
 
@@ -124,7 +125,6 @@ def _check_spans(annotation: Mapping[str, Any], at: Place) -> None:
         ends = [span.get(name) if isinstance(span, dict) else None for name in ("start_token", "end_token")]
         if not all(isinstance(end, int) and not isinstance(end, bool) for end in ends):
             raise at.error("an answer has no start_token and end_token", "Give whole numbers for both.", span)
-    annotation.setdefault("short_answers", [])  # type: ignore[attr-defined]
 
 
 @dataclasses.dataclass(frozen=True)

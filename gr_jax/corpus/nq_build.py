@@ -27,6 +27,7 @@ from gr_jax.errors import InputError
 VERSION = 1  # raise it when the same raw files give other parts
 PART = 200  # records
 ABOUT = "about.json"
+_PARTS = ".parts-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,8 @@ def build_nq(
       show: bars.
 
     Raises:
-      InputError: a file that cannot be read, a record that is none, with file and line, or no tokenizer.
+      InputError: a file that cannot be read, a record that is none, with file and line, no tokenizer, or a folder that
+        holds something else.
     """
     if rules.normaliser == "bert" and tokenizer is None:
         raise InputError(
@@ -78,7 +80,8 @@ def build_nq(
     if processes < 1:
         raise InputError("records are read by 1 process or more", "Use 1.", value=processes)
     folder = pathlib.Path(folder)
-    parts = folder / f".parts-{_key(train, dev, rules)}"
+    _refuse_others(folder)
+    parts = folder / f"{_PARTS}{_key(train, dev, rules)}"
     parts.mkdir(parents=True, exist_ok=True)
     worker = _Worker(rules, None if tokenizer is None else os.fspath(tokenizer))
     made: dict[str, list[pathlib.Path]] = {}
@@ -91,9 +94,18 @@ def build_nq(
     storage.write_json(
         folder / ABOUT, {"rules": dataclasses.asdict(rules), "version": VERSION, **dataclasses.asdict(built)}
     )
-    for left in folder.glob(".parts-*"):  # of builds by other rules, too
+    for left in folder.glob(f"{_PARTS}*"):  # of builds by other rules, too
         shutil.rmtree(left)
     return built
+
+
+def _refuse_others(folder: pathlib.Path) -> None:
+    """Raises InputError for a folder that holds what no build put there: somebody's documents, say."""
+    if not folder.is_dir():
+        return
+    names = sorted(path.name for path in folder.iterdir())
+    if names and ABOUT not in names and not any(name.startswith(_PARTS) for name in names):
+        raise InputError("this folder holds something else", "Name a new folder.", file=folder, value=names[0])
 
 
 def _key(train: Sequence[str | os.PathLike], dev: Sequence[str | os.PathLike], rules: Rules) -> str:
@@ -127,6 +139,14 @@ class _Worker:
         normalise, found = self._normalise, []
         for number, line in raw:
             record = nq.parse_nq(lines.decoded(line, file, number), file, number)
+            if self._rules.duplicates != "title" and not record.url:  # all without one would be one page
+                raise InputError(
+                    "a page without an address, by which pages are told apart",
+                    'Take rules with duplicates "title", or files with document_url.',
+                    file=file,
+                    line=number,
+                    value=record.id,
+                )
             found.append(json.dumps(vars(extract(record, self._rules, normalise, dev=dev))))
         return found
 
@@ -145,7 +165,8 @@ def _extracted(
 ) -> list[pathlib.Path]:
     """The parts of a raw file, in order; those that are there are not read again."""
     done = stem.with_name(f"{stem.name}.json")
-    if (count := storage.read_note(done)) is not None:
+    count = storage.read_note(done)
+    if isinstance(count, int):
         return [_part(stem, place) for place in range(count)]
     places = []
     with progress.bar(f"Reading {os.path.basename(file)}", os.path.getsize(file), enabled=show) as bar:

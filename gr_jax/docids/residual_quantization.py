@@ -58,23 +58,13 @@ def residual_quantization(
         raise InputError("unknown policy for equal codes", f"Use one of {', '.join(COLLISIONS)}.", value=collisions)
     if first_token < 1:
         raise InputError("0 is padding, not a docid token", "Give first_token ≥ 1.", value=first_token)
+    points = clustering.check_embeddings(embeddings, metric)
     if codebooks is None:
-        made = clustering.residual_quantization(
-            embeddings,
-            levels=levels,
-            bits=bits,
-            beams=beams,
-            seed=seed,
-            metric=metric,
-            iterations=iterations,
-            progress=progress,
+        codebooks = clustering.learn_codebooks(
+            points, levels=levels, bits=bits, seed=seed, iterations=iterations, progress=progress
         )
-        codes, error = made.codes, made.error
-    else:
-        points = clustering.check_embeddings(embeddings, metric)
-        codes, errors = clustering.quantize(points, codebooks, beams=beams, progress=progress)
-        error = float(errors.mean(dtype=np.float64))
-        levels, bits = len(codebooks), int(codebooks.shape[1]).bit_length() - 1
+    codes, errors = clustering.quantize(points, codebooks, beams=beams, progress=progress)
+    levels, bits = len(codebooks), int(codebooks.shape[1]).bit_length() - 1
     blocks = [(first_token + (level << bits), 1 << bits) for level in range(levels)]
     tokens = codes + np.asarray([start for start, _ in blocks], np.int32)  # --> [n, levels]
     _, same, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
@@ -108,7 +98,8 @@ def residual_quantization(
             "first_token": first_token,
             "metric": metric,
             "iterations": iterations,
-            "reconstruction_error": error,
+            **({"reserved": reserved} if collisions == "reserved" else {}),
+            "reconstruction_error": float(errors.mean(dtype=np.float64)),
             "colliding_documents": int(colliding.sum()),
         },
     )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import IO
 
 from gr_jax import storage
-from gr_jax.evaluation import calibration, calibration_plots, html, render
+from gr_jax.evaluation import calibration, calibration_plots, html, render, temperature
 from gr_jax.evaluation.calibration import Judged, Lists, Reliability
 from gr_jax.evaluation.temperature import Calibration
 from gr_jax.printing import printable
 
 _HEADER = ("system", "temperature", "Brier", "calibrated", "ECE", "calibrated")
+_VALUES = ("temperature", "Brier", "Brier, calibrated", "ECE", "ECE, calibrated")
 _SAID = (
     "A document's probability is the softmax of the scores of the first documents of its list. The Brier score is the "
     "mean of (probability − right)² over the first documents of all queries. ECE is how far, on average, what is said "
@@ -26,9 +28,7 @@ _SAID = (
 class _Row:
     split: str
     system: str
-    temperature: float
-    before: tuple[float, float]  # Brier score and calibration error
-    after: tuple[float, float]
+    values: Mapping[str, float]  # of `_VALUES`
     bins: Reliability | None
 
 
@@ -45,8 +45,8 @@ class Page:
 
     def add_fitted(self, split: str, system: str, made: Calibration) -> None:
         """Adds the questions on which a temperature was fitted."""
-        before, after = (made.brier_before, made.error_before), (made.brier, made.error)
-        self._rows.append(_Row(split, system, made.temperature, before, after, None))
+        numbers = (made.temperature, made.brier_before, made.brier, made.error_before, made.error)
+        self._rows.append(_Row(split, system, dict(zip(_VALUES, numbers, strict=True)), None))
 
     def add(self, split: str, system: str, run: Lists, qrels: Judged, made: Calibration) -> None:
         """Adds other questions.
@@ -58,23 +58,15 @@ class Page:
           made: of the same system.
         """
         cut = {one: found[: made.depth] for one, found in run.items()}
-        before, after = (calibration.of_list(cut, qrels, at) for at in (1.0, made.temperature))
-        bins = calibration.reliability(after)
-        first, then = ((calibration.brier(one), calibration.reliability(one).error) for one in (before, after))
-        self._rows.append(_Row(split, system, made.temperature, first, then, bins))
+        bins = calibration.reliability(calibration.of_list(cut, qrels, made.temperature))
+        self._rows.append(_Row(split, system, temperature.measured(cut, qrels, made.temperature), bins))
 
     @property
     def values(self) -> dict[str, dict[str, dict[str, float]]]:
         """split → system → measure → value."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for row in self._rows:
-            found.setdefault(row.split, {})[row.system] = {
-                "temperature": row.temperature,
-                "Brier": row.before[0],
-                "Brier, calibrated": row.after[0],
-                "ECE": row.before[1],
-                "ECE, calibrated": row.after[1],
-            }
+            found.setdefault(row.split, {})[row.system] = dict(row.values)
         return found
 
     def markdown(self) -> str:
@@ -120,9 +112,8 @@ class Page:
             screen.print(table)
 
     def _cells(self, split: str) -> list[list[str]]:
-        cells = []
-        for row in self._rows:
-            if row.split == split:
-                numbers = (row.temperature, row.before[0], row.after[0], row.before[1], row.after[1])
-                cells.append([row.system, *map(render.format_value, numbers)])
-        return cells
+        return [
+            [row.system, *(render.format_value(row.values[name]) for name in _VALUES)]
+            for row in self._rows
+            if row.split == split
+        ]

@@ -171,7 +171,11 @@ def calibrated(run: Lists, qrels: Judged, dev_run: Lists, dev_qrels: Judged) -> 
     Returns:
       "temperature", and "Brier" and "ECE" (the calibration error) at the temperature 1 and, calibrated, at this one.
     """
-    temperature = fit_temperature(dev_run, dev_qrels)
+    return measured(run, qrels, fit_temperature(dev_run, dev_qrels))
+
+
+def measured(run: Lists, qrels: Judged, temperature: float) -> dict[str, float]:
+    """The same, with a temperature that was fitted before."""
     values = {"temperature": temperature}
     for name, at in (("", 1.0), (", calibrated", temperature)):
         found = calibration.of_list(run, qrels, at)

@@ -135,9 +135,7 @@ def docids(
     settings = Identifiers(**scheme)
     codebooks = None
     if settings.scheme == "residual_quantization":  # kept, for documents that come later
-        codebooks = clustering.residual_quantization(
-            array, levels=settings.codebooks, bits=settings.bits, seed=settings.seed
-        ).codebooks
+        codebooks = clustering.learn_codebooks(array, levels=settings.codebooks, bits=settings.bits, seed=settings.seed)
         np.save(place.folder / "codebooks.npy", codebooks)
     made = _make(dataset, array, words, codebooks, settings)
     if settings.permuted is not None:

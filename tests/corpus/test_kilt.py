@@ -184,3 +184,12 @@ def test_whatever_stands_there_is_read_or_refused(tmp_path_factory, records):
             list(read(file))
         except InputError as error:
             assert "task.jsonl" in str(error)
+
+
+def test_questions_that_no_data_set_can_have():
+    pages = [Document("1", "One", "x")]
+    with pytest.raises(InputError, match="a"):
+        kilt_dataset(pages, {"train": [asked("a", "1")], "dev": [asked("a", "1")]})
+    without = Question("b", "", asked("b", "1").outputs)  # as TriviaQA's files have them
+    with pytest.raises(InputError, match="b"):
+        kilt_dataset(pages, {"train": [without]})

@@ -217,3 +217,20 @@ def test_files_that_are_none(raw, tmp_path):
 @given(st.text(alphabet="<>aP/ \n", max_size=24))
 def test_tags_are_those_of_the_published_expression(text):
     assert nq.without_tags(text) == re.sub("<[^<]+?>", "", text).replace("\n", "").strip()
+
+
+def test_nobodys_documents_are_written_over(raw, tmp_path):
+    mine = write(tmp_path / "corpus.jsonl", [{"_id": "a", "text": "mine"}])
+    with pytest.raises(InputError, match="something else"):
+        build(raw, tmp_path, AS_PUBLISHED)
+    assert "mine" in mine.read_text()
+    for rules in (AS_PUBLISHED, VARIANTS["page"]):  # a build may follow another
+        assert build(raw, tmp_path / "nq", rules).documents > 0
+
+
+def test_pages_without_address_are_not_one(raw, tmp_path):
+    made = records(0, 3, dev=False)
+    file = write(tmp_path / "train.jsonl", [made[0], {**made[1], "document_url": None}, made[2]])
+    with pytest.raises(InputError, match=r"train\.jsonl:2: a page without an address"):
+        build(([file], raw[1]), tmp_path / "nq", VARIANTS["page"])
+    assert build(([file], raw[1]), tmp_path / "nq", AS_PUBLISHED).questions["train"] == 3
