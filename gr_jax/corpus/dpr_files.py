@@ -37,8 +37,9 @@ class Example:
 
 
 def read_examples(file: str | os.PathLike) -> Iterator[Example]:
-    """Reads training pairs, questions with answers and contexts: one a line, which are streamed, or a JSON list, which is
-    read whole; plain or gzipped.
+    """Reads training pairs, questions with answers and contexts, plain or gzipped.
+
+    They stand one a line, which are streamed, or in a JSON list, which is read whole.
 
     Raises:
       InputError: it is something else; a list is named by the place of its record.
