@@ -75,7 +75,7 @@ def _found(student: RecipeRun) -> tuple[list[str], Int[np.ndarray, "questions de
     """The texts of dev's questions, the documents that the student finds, and what answers them."""
     from gr_jax.retrievers import index
 
-    student.make()
+    student.index()
     dataset = read_beir(harness.data_folder(student.data))
     qrels = sample_queries(dataset.split("dev"), QUESTIONS)  # those that training looks at
     texts = dataset.query_texts(list(qrels))

@@ -183,10 +183,11 @@ class RecipeRun:
         launch(program, *self.arguments())
 
     def _take(self) -> None:
-        for other in (self.trained, self.encoder, self.queries, self.teacher):
+        for other in (self.encoder, self.queries, self.teacher):
             if other is not None:
                 other.make()
         if self.trained is not None:
+            self.trained.train()  # what it reached is a matter of its own rows
             for stage, name in _TAKEN_BY.get(self.system, _TAKEN).items():
                 copy_stage(self.trained.folder / stage, self.folder / name)
 
