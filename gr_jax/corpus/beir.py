@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 from collections.abc import Container, Iterable, Iterator
+from typing import Any
 
 from gr_jax import storage
 from gr_jax.corpus import lines
@@ -158,24 +159,30 @@ def _content_key(file: pathlib.Path, kept: Iterable[str] | None) -> str:
 
 def _documents(file: pathlib.Path, kept: Container[str] | None) -> Iterator[Document]:
     for number, record in lines.read_json_lines(file):
-        doc_id = lines.identifier(record, file, number)
-        title = lines.string(record, "title", file, number, default="")
-        document = Document(doc_id, title, lines.string(record, "text", file, number))
-        problem = check_id(doc_id, "document")
-        if problem:
-            raise InputError(problem, "Replace white space by '_'.", file=file, line=number, value=doc_id)
-        try:
-            f"{doc_id}{title}{document.text}".encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"no valid Unicode: {error.reason}",
-                "Remove half surrogate pairs.",
-                file=file,
-                line=number,
-                value=doc_id,
-            ) from error
-        if kept is None or doc_id in kept:
-            yield document
+        found = document(record, file, number)
+        if kept is None or found.doc_id in kept:
+            yield found
+
+
+def document(record: dict[str, Any], file: str | os.PathLike, number: int) -> Document:
+    """The document of a record of `corpus.jsonl`; InputError where it is none."""
+    doc_id = lines.identifier(record, file, number)
+    title = lines.string(record, "title", file, number, default="")
+    text = lines.string(record, "text", file, number)
+    problem = check_id(doc_id, "document")
+    if problem:
+        raise InputError(problem, "Replace white space by '_'.", file=file, line=number, value=doc_id)
+    try:
+        f"{doc_id}{title}{text}".encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"no valid Unicode: {error.reason}",
+            "Remove half surrogate pairs.",
+            file=file,
+            line=number,
+            value=doc_id,
+        ) from error
+    return Document(doc_id, title, text)
 
 
 def _locate(error: DuplicateDocument, file: pathlib.Path) -> InputError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import dataclasses
 import functools
@@ -196,6 +197,42 @@ class Corpus:
                 doc_id = self.doc_ids[index]
                 if first.setdefault(doc_id, index) != index:
                     raise DuplicateDocument(doc_id, first[doc_id], index)
+
+
+class Identity:
+    """What identifies documents that come one by one, in a few bytes each.
+
+    Attributes:
+      count: how many came.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._digest, self._hashes = hashlib.sha256(), array.array("Q")
+
+    def add(self, document: Document) -> None:
+        """Takes the next one; raises InputError for one that no corpus can hold."""
+        fields = _encode(document)
+        _update(self._digest, fields)
+        self._hashes.append(_hash(fields[0]))
+        self.count += 1
+
+    @property
+    def fingerprint(self) -> str:
+        """That of a corpus of these documents."""
+        return self._digest.hexdigest()[:16]
+
+    def repeated(self, documents: Iterable[Document]) -> str | None:
+        """An id that came twice; None where none did. The documents are read again where one may have."""
+        hashes = np.sort(np.frombuffer(self._hashes, np.uint64))
+        twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+        seen: set[str] = set()
+        for document in documents if twice else ():
+            if _hash(document.doc_id.encode()) in twice:
+                if document.doc_id in seen:
+                    return document.doc_id
+                seen.add(document.doc_id)
+        return None
 
 
 class DuplicateDocument(InputError):

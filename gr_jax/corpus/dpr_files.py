@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +19,8 @@ from gr_jax.errors import InputError
 _CONTEXTS = ("positive_ctxs", "negative_ctxs", "hard_negative_ctxs")
 _IDS = ("passage_id", "psg_id", "id")  # as files of several years call it
 _HEADER = ("id", "text", "title")
+# Of JSON, what opens or closes; texts are taken whole, so that what they hold is not looked at.
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +43,10 @@ class Example:
 def read_examples(file: str | os.PathLike) -> Iterator[Example]:
     """Reads training pairs, questions with answers and contexts, plain or gzipped.
 
-    They stand one a line, which are streamed, or in a JSON list, which is read whole.
+    They stand one a line or in a JSON list, and are streamed: published lists have gigabytes.
 
     Raises:
-      InputError: it is something else; a list is named by the place of its record.
+      InputError: it is something else; a record of a list is named by the line where it begins.
     """
     for at, record in _records(file):
         answers = record.get("answers", [])
@@ -53,28 +57,70 @@ def read_examples(file: str | os.PathLike) -> Iterator[Example]:
 
 
 def _records(file: str | os.PathLike) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """(place, record): a line's number, or a record's in a list."""
+    """(line, record) of a list, or of one record a line."""
     numbered = lines.read_lines(file)
     first = next(numbered, None)
     if first is None:
         raise InputError("the file is empty", "Name a file with examples.", file=file)
-    if not first[1].lstrip().startswith("["):
-        yield Place(file, first[0]), lines.parse_json(first[1], file, first[0])
-        for number, line in numbered:
-            yield Place(file, number), lines.parse_json(line, file, number)
+    if first[1].lstrip().startswith("["):
+        yield from _listed(itertools.chain([first], numbered), file)
         return
-    text = "\n".join([first[1], *(line for _, line in numbered)])
+    for number, line in itertools.chain([first], numbered):
+        yield Place(file, number), lines.parse_json(line, file, number)
+
+
+def _listed(numbered: Iterator[tuple[int, str]], file: str | os.PathLike) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+    """(line where it begins, record) of a JSON list, one record at a time: published lists have gigabytes."""
+    depth, begins, number, pieces, between, wanted = 0, 0, 0, list[str](), "", ""
+    for number, line in numbered:
+        start = 0  # of what is not taken yet
+        for mark in _MARKS.finditer(line):
+            if mark[0] in "[{":
+                depth += 1
+                if depth <= 2:
+                    between += line[start : mark.start()]
+                    if between.strip() != wanted or (depth == 1 and mark[0] != "["):
+                        raise _no_list(file, number, between + mark[0])
+                    between, start, begins = "", mark.end() if depth == 1 else mark.start(), number
+            elif mark[0] in "]}":
+                depth -= 1
+                if depth == 1:
+                    pieces.append(line[start : mark.end()])
+                    at = Place(file, begins)
+                    yield at, _object("\n".join(pieces), at)
+                    pieces, start, wanted = [], mark.end(), ","
+                elif depth == 0:
+                    between += line[start : mark.start()]
+                    if between.strip() or mark[0] == "}":
+                        raise _no_list(file, number, between + mark[0])
+                    between, start = "", mark.end()
+                    wanted = "nothing more"
+        if depth > 1:
+            pieces.append(line[start:])
+        else:
+            between += line[start:]
+    if depth or between.strip():
+        raise _no_list(file, begins if depth > 1 else number, between)
+
+
+def _object(text: str, at: Place) -> Mapping[str, Any]:
     try:
-        records = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"not JSON: {error}", "Name a JSON list, or a file of one object a line.", file=file
-        ) from error
-    for number, record in enumerate(records, start=1):
-        at = Place(file, number)
-        if not isinstance(record, dict):
-            raise at.error(f"record {number} is no object", 'Give {"question": …}.', record)
-        yield at, record
+        raise at.error(f"not JSON: {error}", "Name a JSON list, or a file of one object a line.", text) from error
+    if not isinstance(record, dict):
+        raise at.error("a record is no object", 'Give {"question": …}.', record)
+    return record
+
+
+def _no_list(file: str | os.PathLike, number: int, held: str) -> InputError:
+    return InputError(
+        "not a JSON list of records, or only the beginning of one",
+        "Name a whole JSON list, or a file of one object a line.",
+        file=file,
+        line=number,
+        value=held[:200],
+    )
 
 
 def _passage(record: Mapping[str, Any], at: Place) -> Document:
@@ -108,11 +154,23 @@ def read_passages(file: str | os.PathLike) -> Iterator[Document]:
       InputError: a line with another number of columns.
     """
     for number, line in lines.read_lines(file):
-        fields = tuple(_unquoted(field) for field in line.split("\t"))
-        if len(fields) != 3:
-            raise Place(file, number).error(f"{len(fields)} columns", "Write id<TAB>text<TAB>title.", line)
-        if number > 1 or fields != _HEADER:
-            yield Document(fields[0], fields[2], fields[1])
+        found = passage(line, Place(file, number))
+        if found is not None:
+            yield found
+
+
+def passage(line: str, at: Place) -> Document | None:
+    """The passage of a line; None for a header in the first line.
+
+    Raises:
+      InputError: another number of columns.
+    """
+    fields = tuple(_unquoted(field) for field in line.split("\t"))
+    if len(fields) != 3:
+        raise at.error(f"{len(fields)} columns", "Write id<TAB>text<TAB>title.", line)
+    if at.number == 1 and fields == _HEADER:
+        return None
+    return Document(fields[0], fields[2], fields[1])
 
 
 def _unquoted(field: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from gr_jax.corpus import lines
 from gr_jax.corpus.dataset import Dataset
@@ -22,15 +23,19 @@ def read_pages(file: str | os.PathLike) -> Iterator[Document]:
       InputError: a line that is not such a record.
     """
     for number, record in lines.read_json_lines(file):
-        at = Place(file, number)
-        identifier = at.identifier(record, "wikipedia_id")
-        paragraphs = record.get("text")
-        if not isinstance(paragraphs, list) or not all(isinstance(one, str) for one in paragraphs):
-            raise at.error("text is no list of texts", 'Give a page\'s paragraphs as "text".', paragraphs)
-        title = at.text(record, "wikipedia_title")
-        # KILT's first paragraph is the title, and each ends with a line's end of its own.
-        body = paragraphs[1:] if paragraphs and paragraphs[0].strip() == title.strip() else paragraphs
-        yield Document(identifier, title, "\n".join(one.rstrip("\n") for one in body))
+        yield page(record, Place(file, number))
+
+
+def page(record: Mapping[str, Any], at: Place) -> Document:
+    """The page of a record; InputError where it is none."""
+    identifier = at.identifier(record, "wikipedia_id")
+    paragraphs = record.get("text")
+    if not isinstance(paragraphs, list) or not all(isinstance(one, str) for one in paragraphs):
+        raise at.error("text is no list of texts", 'Give a page\'s paragraphs as "text".', paragraphs)
+    title = at.text(record, "wikipedia_title")
+    # KILT's first paragraph is the title, and each ends with a line's end of its own.
+    body = paragraphs[1:] if paragraphs and paragraphs[0].strip() == title.strip() else paragraphs
+    return Document(identifier, title, "\n".join(one.rstrip("\n") for one in body))
 
 
 def kilt_dataset(

@@ -92,6 +92,14 @@ def resolved(path: str | os.PathLike) -> pathlib.Path:
 
 
 @contextlib.contextmanager
+def explaining(path: str | os.PathLike) -> Iterator[None]:
+    """Turns the system's refusal of a name, or a full disk, met while `path` is written into an `InputError`."""
+    path = pathlib.Path(path)
+    with explain_names(path), explain_full_disk(path):
+        yield
+
+
+@contextlib.contextmanager
 def explain_names(path: pathlib.Path) -> Iterator[None]:
     """Turns the system's refusal of a name into an `InputError` about `path`; what else happens is passed on."""
     try:

@@ -86,3 +86,35 @@ def test_passages_as_the_csv_module_writes_them(tmp_path_factory, rows):
     file = tmp_path_factory.mktemp("dpr") / "psgs.tsv"
     file.write_text(written.getvalue())
     assert [(one.doc_id, one.text, one.title) for one in read_passages(file)] == rows
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["title", "text"]), st.text(), min_size=2).map(
+            lambda one: {"question": one["text"], "answers": [one["title"]], "positive_ctxs": [one]}
+        ),
+        min_size=1,
+    ),
+    st.sampled_from([None, 0, 4]),
+    st.booleans(),
+)
+def test_lists_are_streamed_as_json_reads_them(tmp_path_factory, records, indent, ascii_only):
+    """However they are laid out, and whatever brackets and quotes texts hold."""
+    file = tmp_path_factory.mktemp("listed") / "train.json"
+    file.write_text(json.dumps(records, indent=indent, ensure_ascii=ascii_only), encoding="utf-8")
+    read = list(read_examples(file))
+    assert [one.question for one in read] == [one["question"] for one in records]
+    assert [one.positives[0].text for one in read] == [one["positive_ctxs"][0]["text"] for one in records]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[", "[{}", '[{"question": "a"} {"question": "b"}]', '[{"question": "a"},]x', '[1, {"question": "a"}]',
+     '[{"question": "a"}, 2]', '[{"question": "a"}}', '[{"question": "a"}]\n[{"question": "b"}]', '["{}"]'],
+)  # fmt: skip
+def test_lists_that_are_none(tmp_path, text):
+    file = tmp_path / "train.json"
+    file.write_text(text)
+    with pytest.raises(InputError, match="train.json:[12]: "):
+        list(read_examples(file))

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gr_jax import corpus
-from gr_jax.corpus import nq, nq320k, nq_build
+from gr_jax.corpus import nq, nq320k
 from gr_jax.corpus.nq320k import VARIANTS, Rules, extract, finished
+from gr_jax.datasets import nq_build
 from gr_jax.errors import InputError
-from tests.corpus.nq_records import records
+from tests.datasets.nq_records import records
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "nq_golden.json").read_text())["rows"]
 AS_PUBLISHED = Rules(own_abstract=False, normaliser="none")
@@ -122,7 +123,9 @@ def test_the_rules_for_duplicates(raw, tmp_path, name):
     trained = {page for _, dev, page in asked if not dev}
     assert judged["test_seen"] == {one: [page] for one, dev, page in asked if dev and page in trained}
     assert judged["test_unseen"] == {one: [page] for one, dev, page in asked if dev and page not in trained}
-    assert built.questions == {split: len(one) for split, one in judged.items()} and built.without_title > 0
+    assert built.questions == {split: len(one) for split, one in judged.items()}
+    assert built.notes[nq_build.WITHOUT_TITLE] > 0
+    assert built.fingerprint == made.corpus.fingerprint
     assert json.loads((tmp_path / "nq" / "about.json").read_text())["documents"] == len(first)
     assert sorted(path.name for path in (tmp_path / "nq").iterdir()) == [
         "about.json", "corpus.jsonl", "qrels", "queries.jsonl",

@@ -7,42 +7,27 @@ the number of processes and of interruptions.
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import dataclasses
+import functools
 import hashlib
 import json
-import multiprocessing
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from gr_jax import progress, storage
 from gr_jax.corpus import lines, nq
-from gr_jax.corpus.nq320k import Collection, Extract, Rules, extract, finished
+from gr_jax.corpus.nq320k import VARIANTS, Collection, Extract, Rules, extract, finished
+from gr_jax.datasets import folder as folders
+from gr_jax.datasets import workers
 from gr_jax.errors import InputError
 
 VERSION = 1  # raise it when the same raw files give other parts
 PART = 200  # records
-ABOUT = "about.json"
+WITHOUT_TITLE = "records whose page has no title; where titles tell pages apart, they share one document"
 _PARTS = ".parts-"
-
-
-@dataclasses.dataclass(frozen=True)
-class Built:
-    """What was built.
-
-    Attributes:
-      documents: pages.
-      questions: split → how many.
-      without_title: records whose page has none; they share one document where titles tell pages apart.
-    """
-
-    documents: int
-    questions: Mapping[str, int]
-    without_title: int
 
 
 def build_nq(
@@ -54,7 +39,7 @@ def build_nq(
     tokenizer: str | os.PathLike | None = None,
     processes: int = 1,
     show: bool = True,
-) -> Built:
+) -> folders.About:
     """Writes `corpus.jsonl`, `queries.jsonl`, `qrels/*.tsv` and `about.json`.
 
     Splits are "train"; "test", the published dev set; and of this "test_seen" and "test_unseen", whose page a training
@@ -77,10 +62,8 @@ def build_nq(
             "titles are to go through bert-base-uncased's tokens, and there is no tokenizer",
             'Name a folder with its tokenizer.json, or take rules with normaliser "none".',
         )
-    if processes < 1:
-        raise InputError("records are read by 1 process or more", "Use 1.", value=processes)
     folder = pathlib.Path(folder)
-    _refuse_others(folder)
+    folders.refuse_others(folder, [_PARTS])
     parts = folder / f"{_PARTS}{_key(train, dev, rules)}"
     parts.mkdir(parents=True, exist_ok=True)
     worker = _Worker(rules, None if tokenizer is None else os.fspath(tokenizer))
@@ -90,22 +73,15 @@ def build_nq(
         for place, file in enumerate(files):
             stem = parts / f"{split}-{place}"
             made[split] += _extracted(worker, file, stem, split == "dev", processes, show)
-    built = _assembled(folder, made, rules, show)
-    storage.write_json(
-        folder / ABOUT, {"rules": dataclasses.asdict(rules), "version": VERSION, **dataclasses.asdict(built)}
-    )
+    questions, notes = _assembled(folder, made, rules, show)
+    about = folders.finish(
+        folder, dataset="nq320k", variant=next((name for name, one in VARIANTS.items() if one == rules), "own"),
+        whose=rules.whose, questions=questions, raw=[*train, *dev], notes=notes,
+        settings={"version": VERSION, **dataclasses.asdict(rules)}, show=show,
+    )  # fmt: skip
     for left in folder.glob(f"{_PARTS}*"):  # of builds by other rules, too
         shutil.rmtree(left)
-    return built
-
-
-def _refuse_others(folder: pathlib.Path) -> None:
-    """Raises InputError for a folder that holds what no build put there: somebody's documents, say."""
-    if not folder.is_dir():
-        return
-    names = sorted(path.name for path in folder.iterdir())
-    if names and ABOUT not in names and not any(name.startswith(_PARTS) for name in names):
-        raise InputError("this folder holds something else", "Name a new folder.", file=folder, value=names[0])
+    return about
 
 
 def _key(train: Sequence[str | os.PathLike], dev: Sequence[str | os.PathLike], rules: Rules) -> str:
@@ -189,34 +165,10 @@ def _made(
     watch: Callable[[int], None],
 ) -> Iterator[tuple[int, list[str] | None]]:
     """(number, lines) of each part in order; None instead of lines where the part is there."""
-    name = os.fspath(file)
-    batches = enumerate(_batches(lines.read_raw_lines(file, watch)))
-    if processes == 1:
-        for place, batch in batches:
-            yield place, None if _part(stem, place).exists() else worker(batch, name, dev)
-        return
-    waiting: collections.deque[tuple[int, concurrent.futures.Future | None]] = collections.deque()
-    context = multiprocessing.get_context("spawn")  # this process may have threads
-    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for place, batch in batches:
-            there = _part(stem, place).exists()
-            waiting.append((place, None if there else pool.submit(worker, batch, name, dev)))
-            while len(waiting) > 2 * processes:
-                number, future = waiting.popleft()
-                yield number, None if future is None else future.result()
-        for number, future in waiting:
-            yield number, None if future is None else future.result()
-
-
-def _batches(raw: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    batch: list[tuple[int, bytes]] = []
-    for one in raw:
-        batch.append(one)
-        if len(batch) == PART:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    numbered = enumerate(workers.batches(file, PART, watch))
+    wanted = (None if _part(stem, place).exists() else batch for place, batch in numbered)
+    work = functools.partial(worker, file=os.fspath(file), dev=dev)
+    yield from enumerate(workers.in_order(work, wanted, processes))
 
 
 def _part(stem: pathlib.Path, place: int) -> pathlib.Path:
@@ -238,10 +190,14 @@ def _last_end(parts: Sequence[pathlib.Path]) -> int:
     return -1
 
 
-def _assembled(folder: pathlib.Path, made: Mapping[str, Sequence[pathlib.Path]], rules: Rules, show: bool) -> Built:
-    """Writes the folder, of parts."""
-    pages, seen, without = Collection(), set[str](), 0
-    qrels: dict[str, list[str]] = {name: [] for name in ("train", "test", "test_seen", "test_unseen")}
+def _assembled(
+    folder: pathlib.Path, made: Mapping[str, Sequence[pathlib.Path]], rules: Rules, show: bool
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Writes the folder, of parts; returns split → questions, and what was counted."""
+    pages, seen, notes = Collection(), set[str](), {WITHOUT_TITLE: 0, folders.HALVES: 0}
+    qrels: dict[str, list[tuple[str, str, int]]] = {
+        name: [] for name in ("train", "test", "test_seen", "test_unseen")
+    }  # fmt: skip
     asked: set[str] = set()
 
     def in_order() -> Iterator[tuple[str, Extract]]:
@@ -253,33 +209,32 @@ def _assembled(folder: pathlib.Path, made: Mapping[str, Sequence[pathlib.Path]],
     total = sum(map(len, made.values())) * PART
     with (
         progress.bar("Writing pages", total, enabled=show) as bar,
-        storage.writing(folder / "corpus.jsonl") as corpus,
-        storage.writing(folder / "queries.jsonl") as queries,
+        storage.writing(folder / folders.CORPUS) as corpus,
+        storage.writing(folder / folders.QUERIES) as queries,
     ):  # fmt: skip
         for split, one in in_order():
             bar.advance()
             if one.id in asked:
                 raise InputError("an example that came before", "Give every raw file once.", value=one.id)
             asked.add(one.id)
-            without += not one.title
+            notes[WITHOUT_TITLE] += not one.title
             page, document = pages.add(one)
             if document is not None:
-                corpus.write(_json({"_id": page, "title": document.title, "text": document.text}))
-            queries.write(_json({"_id": one.id, "text": one.question, "metadata": {"answers": list(one.answers)}}))
-            row = f"{one.id}\t{page}\t1"
+                _write(corpus, folders.document_line(document), notes)
+            question = {"_id": one.id, "text": one.question, "metadata": {"answers": list(one.answers)}}
+            _write(queries, folders.json_line(question), notes)
+            row = (one.id, page, 1)
             if split == "train":
                 seen.add(page)
                 qrels["train"].append(row)
             else:
                 qrels["test"].append(row)
                 qrels["test_seen" if page in seen else "test_unseen"].append(row)
-    for split, rows in qrels.items():
-        if not rows:  # a file without judgements would be refused
-            (folder / "qrels" / f"{split}.tsv").unlink(missing_ok=True)
-            continue
-        lines.write_lines(folder / "qrels" / f"{split}.tsv", ["query-id\tcorpus-id\tscore", *rows])
-    return Built(len(pages.first), {split: len(rows) for split, rows in qrels.items()}, without)
+    return folders.write_judgements(folder, qrels), {name: count for name, count in notes.items() if count}
 
 
-def _json(record: Mapping[str, Any]) -> bytes:
-    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+def _write(file: BinaryIO, made: tuple[str, Sequence[str]], notes: dict[str, int]) -> None:
+    line, counted = made
+    file.write(f"{line}\n".encode())
+    for name in counted:
+        notes[name] += 1

@@ -1,0 +1,99 @@
+"""DPR's Wikipedia in passages of 100 words, with questions of NQ or TriviaQA (Karpukhin et al. 2020)."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+
+from gr_jax.corpus import dpr_files
+from gr_jax.corpus.documents import check_id
+from gr_jax.corpus.records import Place
+from gr_jax.datasets import convert, folder, raw
+from gr_jax.errors import InputError
+
+VERSION = "dpr 1"
+PASSAGES = ("psgs_w100.tsv",)
+# Variant → what its files are called.
+VARIANTS: Mapping[str, str] = {"nq": "nq", "trivia": "trivia"}
+WITHOUT_PASSAGE = "questions of train and dev without a positive passage, which were left out"
+
+
+def passage_line(line: str, at: Place) -> tuple[str, tuple[str, ...]]:
+    """See `convert.Make`."""
+    found = dpr_files.passage(line, at)
+    if found is None:
+        return "", ()
+    problem = check_id(found.doc_id, "passage")
+    if problem:
+        raise at.error(problem, "Write id<TAB>text<TAB>title.", found.doc_id)
+    return folder.document_line(found)
+
+
+def raw_files(where: pathlib.Path, variant: str) -> dict[str, list[pathlib.Path]]:
+    """ "passages", "train", "dev" and, where they are there, the questions of "test" → its raw files.
+
+    Raises:
+      InputError: one of the first three is missing.
+    """
+    name = VARIANTS[variant]
+    found = {"passages": [raw.one(where, "the file of passages", PASSAGES)]}
+    for split in ("train", "dev"):
+        found[split] = [raw.one(where, f"the pairs of {split}", [f"biencoder-{name}-{split}.json"])]
+    test = raw.find_if_any(where, [f"{name}-test.qa.csv", f"{name}-test.csv"])
+    return {**found, "test": test} if test else found
+
+
+def build(
+    where: pathlib.Path, output: pathlib.Path, variant: str, *, processes: int = 1, show: bool = True
+) -> folder.About:
+    """Writes the passages, and questions with their positive passages: the first, with which DPR trains, has grade 2,
+    others 1.
+
+    Questions of test have answers and no judgements: `evaluation.answer_match` measures on them.
+
+    Args:
+      where: the raw files, anywhere below it.
+      output: folder to write; a build that was interrupted goes on where it was.
+      variant: of `VARIANTS`.
+      processes: that read passages.
+      show: bars.
+
+    Raises:
+      InputError: a raw file is missing or damaged, a positive is no passage, or the folder holds something else.
+    """
+    files = raw_files(where, variant)
+    folder.refuse_others(output, [folder.CORPUS + convert.PARTIAL])
+    made = convert.convert(
+        files["passages"][0], output / folder.CORPUS, passage_line, version=VERSION, processes=processes, show=show
+    )
+    notes = {name: count for name, count in made.items() if name != convert.MADE} | {WITHOUT_PASSAGE: 0}
+    judged: dict[str, list[tuple[str, str, int]]] = {}
+    wanted: dict[str, pathlib.Path] = {}
+
+    def asked() -> Iterator[tuple[str, str, Mapping]]:
+        for split in ("train", "dev"):
+            rows = judged.setdefault(split, [])
+            for number, one in enumerate(dpr_files.read_examples(files[split][0])):
+                if not one.positives:
+                    notes[WITHOUT_PASSAGE] += 1
+                    continue
+                identifier = f"{split}{number}"
+                for passage in dict.fromkeys(positive.doc_id for positive in one.positives):
+                    wanted.setdefault(passage, files[split][0])
+                    rows.append((identifier, passage, 2 if passage == one.positives[0].doc_id else 1))
+                yield identifier, one.question, {"answers": list(one.answers)}
+        for file in files.get("test", []):
+            for number, (question, answers) in enumerate(dpr_files.read_questions(file)):
+                yield f"test{number}", question, {"answers": list(answers), "split": "test"}
+
+    notes |= folder.write_questions(output, asked())
+    for document in folder.documents_of(output):
+        wanted.pop(document.doc_id, None)
+    for identifier, file in wanted.items():
+        raise InputError("a positive passage that is not among the passages", "Take the files of one release.",
+                         file=file, value=identifier)  # fmt: skip
+    return folder.finish(
+        output, dataset="dpr", variant=variant, whose="DPR (Karpukhin et al. 2020) and what follows it",
+        questions=folder.write_judgements(output, judged), raw=[file for some in files.values() for file in some],
+        notes=notes, settings={"version": VERSION}, show=show,
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Lines of a raw file through several processes, in order.
+
+What is in the air is bounded, so that memory stays flat whatever the size of the file.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from gr_jax.corpus import lines
+from gr_jax.errors import InputError
+
+Batch = Sequence[tuple[int, bytes]]
+_WAITING = 2  # batches in the air for each process
+
+
+def batches(
+    file: str | os.PathLike, size: int, watch: Callable[[int], None] | None = None
+) -> Iterator[list[tuple[int, bytes]]]:
+    """Streams the lines of a file, `size` at a time; see `lines.read_raw_lines`."""
+    batch: list[tuple[int, bytes]] = []
+    for one in lines.read_raw_lines(file, watch):
+        batch.append(one)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def in_order(work: Callable[[Batch], Any], given: Iterable[Batch | None], processes: int) -> Iterator[Any]:
+    """What `work` makes of each batch, in their order; None for None.
+
+    Args:
+      work: is pickled where there are several processes.
+      given: batches; None passes one over.
+      processes: 1 works in this one.
+
+    Raises:
+      InputError: fewer than 1 process; what `work` raises is passed on.
+    """
+    if processes < 1:
+        raise InputError("records are read by 1 process or more", "Use 1.", value=processes)
+    if processes == 1:
+        for batch in given:
+            yield None if batch is None else work(batch)
+        return
+    waiting: collections.deque[concurrent.futures.Future | None] = collections.deque()
+    context = multiprocessing.get_context("spawn")  # this process may have threads
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
+        for batch in given:
+            waiting.append(None if batch is None else pool.submit(work, batch))
+            while len(waiting) > _WAITING * processes:
+                yield _result(waiting.popleft())
+        while waiting:
+            yield _result(waiting.popleft())
+
+
+def _result(future: concurrent.futures.Future | None) -> Any:
+    return None if future is None else future.result()

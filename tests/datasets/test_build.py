@@ -1,0 +1,357 @@
+"""Data sets built of the made-up raw files of every kind: what is in them, faults, and what is refused."""
+
+import dataclasses
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gr_jax import corpus
+from gr_jax.corpus.documents import Document, Identity
+from gr_jax.datasets import KINDS, About, convert, folder, ir_catalogue, raw, samples, workers
+from gr_jax.datasets.kinds import beside_published
+from gr_jax.errors import InputError
+
+
+def build(name, where, output, variant=None, processes=1):
+    kind = KINDS[name]
+    usual = "page" if name == "nq320k" else next(iter(kind.variants))
+    return kind.build(where, output, variant or usual, processes, False)
+
+
+def contents(where):
+    return {path.relative_to(where).as_posix(): path.read_bytes() for path in where.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Name → the folder of its raw files."""
+    folders = {}
+    for name, kind in KINDS.items():
+        folders[name] = tmp_path_factory.mktemp(name)
+        kind.sample(folders[name])
+    return folders
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_sample_is_built_and_read(made, tmp_path, name):
+    about = build(name, made[name], tmp_path / "built")
+    read = corpus.read_beir(tmp_path / "built")
+    assert about == About.load(tmp_path / "built") and folder.verify(tmp_path / "built") == []
+    assert about.fingerprint == read.corpus.fingerprint and about.documents == len(read.corpus)
+    assert about.questions == {split: len(qrels) for split, qrels in read.qrels.items()}
+    assert about.questions["train"] == 2 * samples.TOWNS
+    # Every question is judged on a page that answers it.
+    answers = {f"{q}": a for town in samples.towns() for q, a in town.questions}
+    titles = {}
+    for qrels in read.qrels.values():
+        for query, grades in qrels.items():
+            question = read.queries.text(query)
+            for page in grades:
+                document = read.corpus[read.corpus.index_of(page)]
+                assert answers[question] in document.text
+                titles[question] = document.title
+    if name != "ms_marco":
+        assert all(title.lower() in question for question, title in titles.items())
+
+
+def test_what_is_published_stands_beside(made, tmp_path):
+    about = build("ms_marco", made["ms_marco"], tmp_path / "built")
+    assert beside_published(about)[0] == "documents: 120 (published: 8,841,823)"
+    whole = dataclasses.replace(about, documents=8_841_823, questions={"dev": 6_980})
+    assert beside_published(whole) == ["documents: 8,841,823 (as published)", "questions of dev: 6,980 (as published)"]
+
+
+def test_grades_of_tracks_and_questions_without_judgement(made, tmp_path):
+    where = tmp_path / "raw"
+    samples.ms_marco(where)
+    with open(where / "queries.train.tsv", "a") as file:
+        file.write("999999\tnobody judged this\n")
+    about = build("ms_marco", where, tmp_path / "built")
+    read = corpus.read_beir(tmp_path / "built")
+    assert {grade for grades in read.split("dl19").values() for grade in grades.values()} == {3}
+    assert about.notes["questions without a judgement, which were left out"] == 1
+    assert "999999" not in read.queries
+
+
+def test_dpr_s_first_positive_has_the_higher_grade(tmp_path):
+    samples.dpr(tmp_path / "raw")
+    file = tmp_path / "raw" / "biencoder-nq-dev.json"
+    records = json.loads(file.read_text())
+    records[0]["positive_ctxs"].append({**records[0]["positive_ctxs"][0], "passage_id": "7"})
+    records[1]["positive_ctxs"] = []
+    file.write_text(json.dumps(records))
+    about = build("dpr", tmp_path / "raw", tmp_path / "built")
+    graded = corpus.read_beir(tmp_path / "built").split("dev")
+    assert graded["dev0"] == {records[0]["positive_ctxs"][0]["passage_id"]: 2, "7": 1} and "dev1" not in graded
+    assert about.notes["questions of train and dev without a positive passage, which were left out"] == 1
+    records[2]["positive_ctxs"][0]["passage_id"] = "1000000"
+    file.write_text(json.dumps(records))
+    with pytest.raises(InputError, match=r"biencoder-nq-dev\.json: a positive passage.*1000000"):
+        build("dpr", tmp_path / "raw", tmp_path / "built")
+
+
+def test_evidence_of_kilt(tmp_path):
+    samples.kilt(tmp_path / "raw")
+    file = tmp_path / "raw" / "nq-train-kilt.jsonl"
+    records = list(map(json.loads, file.read_text().splitlines()))
+    records[0]["output"][0]["provenance"][0]["bleu_score"] = 0.5  # not above it
+    records[1]["output"] = [{"answer": "x"}]
+    records[2]["output"][0]["provenance"][0]["wikipedia_id"] = "77777"
+    file.write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    about = build("kilt", tmp_path / "raw", tmp_path / "built")
+    assert about.questions["train"] == len(records) - 3
+    assert list(about.notes.values()) == [2, 1, 1]
+    read = list(map(json.loads, (tmp_path / "built" / "queries.jsonl").read_text().splitlines()))
+    assert read[0]["metadata"]["evidence"] and read[0]["metadata"]["answers"]
+
+
+def test_triviaqa_takes_its_questions_from_elsewhere(tmp_path):
+    samples.kilt(tmp_path / "raw")
+    asked = []
+    for split in ("train", "dev"):
+        file = tmp_path / "raw" / f"nq-{split}-kilt.jsonl"
+        records = list(map(json.loads, file.read_text().splitlines()))
+        asked += [{"QuestionId": one["id"], "Question": one.pop("input")} for one in records]
+        file.unlink()
+        text = "".join(f"{json.dumps(one)}\n" for one in records)
+        (tmp_path / "raw" / f"triviaqa-{split}_id-kilt.jsonl").write_text(text)
+    with pytest.raises(InputError, match="TriviaQA's own questions"):
+        build("kilt", tmp_path / "raw", tmp_path / "built", "triviaqa")
+    (tmp_path / "raw" / "unfiltered-web-train.json").write_text(json.dumps({"Data": asked}))
+    assert build("kilt", tmp_path / "raw", tmp_path / "built", "triviaqa").questions["dev"] == samples.DEV
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "nq320k"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_missing_or_cut_file_is_named(made, tmp_path, name, zipped):
+    where = tmp_path / "raw"
+    KINDS[name].sample(where)
+    for file in sorted(where.iterdir()):
+        whole = file.read_bytes()
+        file.unlink()
+        if file.name not in ("2019qrels-pass.txt", "msmarco-test2019-queries.tsv"):
+            with pytest.raises(InputError, match="is missing"):
+                build(name, where, tmp_path / "built")
+        beside = file.with_name(f"{file.name}.gz")
+        beside.write_bytes(gzip.compress(whole)[:-20] if zipped else gzip.compress(whole))
+        if zipped:
+            with pytest.raises(InputError, match="truncated or damaged gzip"):
+                build(name, where, tmp_path / "built")
+            beside.write_bytes(gzip.compress(whole))
+    assert build(name, where, tmp_path / "built") == dataclasses.replace(
+        build(name, made[name], tmp_path / "plain"), raw={f"{n}.gz": (where / f"{n}.gz").stat().st_size
+                                                          for n in (path.name for path in made[name].iterdir())}
+    )  # fmt: skip
+
+
+def test_raw_files_beside_published_checksums(tmp_path, monkeypatch):
+    files = [tmp_path / name for name in ("a.tsv", "b.tsv", "c.tsv", "d.tsv")]
+    for file in files:
+        file.write_text("some text\n")
+    md5 = "4d93d51945b88325c213640ef59fc50b"  # of "some text" in a line, as md5sum says it
+    known = {
+        "a.tsv": {"bytes": 10, "md5": md5},
+        "b.tsv": {"bytes": 11, "md5": md5},
+        "c.tsv": {"bytes": 10, "md5": md5[::-1]},
+    }
+    monkeypatch.setattr(raw, "published", lambda: known)
+    said = raw.verify(files, show=False)
+    assert said["a.tsv"] == "as published" and said["d.tsv"].startswith("no checksum")
+    assert said["b.tsv"].startswith("DIFFERS: 10 bytes") and said["c.tsv"].startswith("DIFFERS: of the same size")
+
+
+def test_published_checksums_are_whole():
+    known = raw.published()
+    assert sum(name.startswith("nq-train-") for name in known) == 50
+    assert all(len(one["md5"]) == 32 and one["bytes"] > 0 for one in known.values())
+
+
+def test_what_changed_since_is_told(made, tmp_path):
+    where = tmp_path / "built"
+    build("ms_marco", made["ms_marco"], where)
+    (where / "qrels" / "mine.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    with open(where / "corpus.jsonl", "a") as file:
+        file.write("\n")
+    data = bytearray((where / "queries.jsonl").read_bytes())
+    data[20] ^= 1
+    (where / "queries.jsonl").write_bytes(bytes(data))
+    (where / "qrels" / "dev.tsv").unlink()
+    said = " ".join(folder.verify(where))
+    for part in ("corpus.jsonl has", "queries.jsonl has other content", "dev.tsv is missing", "mine.tsv is not of"):
+        assert part in said
+    with pytest.raises(InputError, match="does not say which data set"):
+        folder.verify(tmp_path)
+
+
+def test_nobodys_folder_is_written_over(made, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "text": "mine"}\n')
+    for name in KINDS:
+        with pytest.raises(InputError, match="something else"):
+            build(name, made[name], tmp_path)
+    assert "mine" in (tmp_path / "corpus.jsonl").read_text()
+
+
+# Conversions.
+
+
+def shout(line, at):
+    if line == "stop":
+        raise at.error("stopped", "Go on.", line)
+    return ("" if line == "none" else f"{at.number} {line.upper()}"), (("b",) if "b" in line else ())
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_interruptions_change_no_byte(tmp_path, monkeypatch, processes):
+    """Killed after any batch, with what was noted of it or not."""
+    monkeypatch.setattr(convert, "LINES", 3)
+    monkeypatch.setattr(convert, "_NOTED_EVERY", 2)
+    text = "".join(f"{line}\n" for line in ["ab", "none", "", "c", "bb", *map(str, range(50))])
+    (tmp_path / "raw.txt").write_text(text)
+    whole = convert.convert(tmp_path / "raw.txt", tmp_path / "whole", shout, version="1", show=False)
+    assert whole == {"made": 53, "b": 2}
+    write_json = convert.storage.write_json
+    for stop in range(1, 9) if processes == 1 else (3,):
+        made = tmp_path / f"cut{stop}"
+        noted = []
+
+        def failing(file, value, stop=stop, noted=noted):
+            write_json(file, value)
+            noted.append(value)
+            if len(noted) == stop:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(convert.storage, "write_json", failing)
+        with pytest.raises(KeyboardInterrupt):
+            convert.convert(tmp_path / "raw.txt", made, shout, version="1", processes=processes, show=False)
+        monkeypatch.setattr(convert.storage, "write_json", write_json)
+        partial = made.with_name(f"{made.name}.partial")
+        if partial.exists():  # what was written behind the note is cut off
+            partial.write_bytes(partial.read_bytes() + b"half a li")
+        counts = convert.convert(tmp_path / "raw.txt", made, shout, version="1", processes=processes, show=False)
+        assert counts == whole and made.read_bytes() == (tmp_path / "whole").read_bytes()
+        assert not partial.exists()
+
+
+def test_another_version_or_a_changed_file_is_made_anew(tmp_path):
+    file, made = tmp_path / "raw.txt", tmp_path / "made"
+    file.write_text("a\n")
+    convert.convert(file, made, shout, version="1", show=False)
+    made.write_text("x A\n")  # of the same size: taken as it is
+    convert.convert(file, made, shout, version="1", show=False)
+    assert made.read_text() == "x A\n"
+    convert.convert(file, made, shout, version="2", show=False)
+    assert made.read_text() == "1 A\n"
+    file.write_text("ab\n")
+    convert.convert(file, made, shout, version="2", show=False)
+    assert made.read_text() == "1 AB\n"
+
+
+@pytest.mark.parametrize("note", ["{", "[]", '{"key": "KEY", "lines": -1, "bytes": 3, "counts": {}}', '{"key": 1}'])
+def test_a_damaged_note_is_none(tmp_path, note):
+    file, made = tmp_path / "raw.txt", tmp_path / "made"
+    file.write_text("a\n")
+    (tmp_path / "made.partial").write_text("zzz")
+    (tmp_path / "made.partial.json").write_text(note.replace("KEY", convert._key(file, "1")))
+    convert.convert(file, made, shout, version="1", show=False)
+    assert made.read_text() == "1 A\n"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_line_at_fault_is_named(tmp_path, processes):
+    (tmp_path / "raw.txt").write_text("a\n\nstop\n")
+    with pytest.raises(InputError, match=r"raw\.txt:3: stopped"):
+        convert.convert(tmp_path / "raw.txt", tmp_path / "made", shout, version="1", processes=processes, show=False)
+    with pytest.raises(InputError, match="1 process or more"):
+        list(workers.in_order(len, [[]], 0))
+
+
+@pytest.mark.slow
+def test_killed_while_it_runs(tmp_path):
+    """Twenty times, at whatever moment; then to its end."""
+    lines = "".join(f"{n}\tpassage number {n} about nothing\n" for n in range(300_000))
+    (tmp_path / "collection.tsv").write_text(lines)
+    code = (
+        "import sys; from gr_jax.datasets import convert, ms_marco\n"
+        "convert.convert(sys.argv[1], sys.argv[2], ms_marco.passage_line, version='1', show=False)"
+    )
+    for attempt in range(20):
+        process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "collection.tsv", tmp_path / "cut"])
+        time.sleep(0.4 + 0.07 * attempt)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    for name in ("cut", "whole"):
+        subprocess.run([sys.executable, "-c", code, tmp_path / "collection.tsv", tmp_path / name], check=True)
+    assert (tmp_path / "cut").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+@settings(max_examples=100)
+@given(st.lists(st.text(alphabet="abc", min_size=1), min_size=1))
+def test_ids_that_come_twice_are_found(ids):
+    documents = [Document(one, "", "text") for one in ids]
+    identity = Identity()
+    for document in documents:
+        identity.add(document)
+    twice = {one for one in ids if ids.count(one) > 1}
+    found = identity.repeated(documents)
+    assert (found in twice) if twice else found is None
+    if not twice:
+        assert identity.fingerprint == corpus.Corpus.from_documents(documents).fingerprint
+
+
+def test_half_surrogate_pairs_are_replaced_and_counted(tmp_path):
+    samples.kilt(tmp_path / "raw")
+    file = tmp_path / "raw" / "kilt_knowledgesource.json"
+    first, *others = file.read_text().splitlines()
+    page = json.loads(first)
+    page["text"][1] = "half \ud83d here\n"
+    file.write_text("\n".join([json.dumps(page), *others]))
+    about = build("kilt", tmp_path / "raw", tmp_path / "built")
+    assert about.notes[folder.HALVES] == 1
+    assert corpus.read_beir(tmp_path / "built").corpus[0].text.startswith("half ? here")
+
+
+# ir_datasets.
+
+
+@pytest.fixture
+def registered(tmp_path):
+    """An id of ir_datasets' whose files are here."""
+    ir_datasets = pytest.importorskip("ir_datasets")
+    (tmp_path / "docs.tsv").write_text("d1\tfirst text\nd2\tsecond text\n")
+    (tmp_path / "queries.tsv").write_text("q1\tfirst?\nq2\tnobody asks\n")
+    (tmp_path / "qrels").write_text("q1 0 d2 1\nq1 0 d2 2\n")
+    found = ir_datasets.create_dataset(
+        docs_tsv=str(tmp_path / "docs.tsv"), queries_tsv=str(tmp_path / "queries.tsv"),
+        qrels_trec=str(tmp_path / "qrels"),
+    )  # fmt: skip
+    for split in ("train", "test"):
+        ir_datasets.registry.register(f"gr_jax_made_up/{split}", found)
+    yield "gr_jax_made_up/train+gr_jax_made_up/test"
+    for split in ("train", "test"):
+        del ir_datasets.registry._registered[f"gr_jax_made_up/{split}"]
+
+
+def test_ids_of_ir_datasets(registered, tmp_path):
+    read = ir_catalogue.read(registered)
+    assert [document.text for document in read.corpus] == ["first text", "second text"]
+    assert read.queries.ids == ("q1",) and {split: dict(one["q1"]) for split, one in read.qrels.items()} == {
+        "train": {"d2": 2}, "test": {"d2": 2},
+    }  # fmt: skip
+    about = ir_catalogue.build(registered, tmp_path / "built", show=False)
+    assert about.fingerprint == read.corpus.fingerprint == corpus.read_beir(tmp_path / "built").corpus.fingerprint
+    assert about.notes[ir_catalogue.REPEATED] == 2 and folder.verify(tmp_path / "built") == []
+
+
+def test_ids_that_are_none(registered):
+    with pytest.raises(InputError, match="no data set of this id"):
+        ir_catalogue.load("gr_jax_made_up/none")
+    with pytest.raises(InputError, match="two data sets of one split"):
+        ir_catalogue.parts("a/train+b/train")
