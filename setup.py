@@ -26,8 +26,9 @@ CORE = [
 TEXT = ["sentencepiece>=0.2", "tokenizers>=0.21"]
 # seqio's metric and vocabulary interfaces change between releases. TensorFlow 2.21 and ScaNN cannot be imported in one
 # process, 2.20 works with everything; tensorflow-text has to be of the same minor version. TensorBoard is what
-# clu.metric_writers needs and does not declare.
+# clu.metric_writers needs and does not declare, importlib_resources what tensorflow-datasets does.
 DATA = [
+    "importlib_resources",
     "seqio==0.0.20",
     "tensorboard",
     "tensorflow-datasets~=4.9",

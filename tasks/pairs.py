@@ -15,7 +15,8 @@ import seqio
 import tensorflow as tf
 
 from gr_jax.errors import InputError
-from gr_jax.training.features import SOURCES, PairFeatures, pair_from_json
+from gr_jax.training.example_sources import source_names, source_number
+from gr_jax.training.features import PairFeatures, pair_from_json
 from gr_jax.training.token_store import TokenStore, write_rows
 
 
@@ -26,7 +27,7 @@ def add_pairs_task(
     features: PairFeatures,
     *,
     target_size: int,
-    sources: Sequence[str] = SOURCES,
+    sources: Sequence[str] | None = None,
     metric_fns: Sequence[Callable[..., Any]] = (),
 ) -> seqio.Task:
     """Registers a Task over pairs files.
@@ -36,15 +37,13 @@ def add_pairs_task(
       files: split → file pattern(s). Rows come in the order of the lines if a split is one file.
       features: how pairs become tokens.
       target_size: tokens the decoder can write.
-      sources: kinds of pairs it has; others are left out.
+      sources: kinds of pairs it has; others are left out. None takes all.
       metric_fns: seqio's.
 
     Raises:
       InputError: a source that does not exist.
     """
-    if not set(sources) <= set(SOURCES):
-        raise InputError("unknown source of pairs", f"Use some of {', '.join(SOURCES)}.", value=list(sources))
-    wanted = [SOURCES.index(source) for source in sources]
+    wanted = [source_number(source) for source in (source_names() if sources is None else sources)]
     return seqio.TaskRegistry.add(
         name,
         source=seqio.TextLineDataSource({split: _as_strings(patterns) for split, patterns in files.items()}),
@@ -101,7 +100,7 @@ def tokenize(dataset: tf.data.Dataset, features: PairFeatures) -> tf.data.Datase
 
 def keep_sources(dataset: tf.data.Dataset, wanted: Sequence[int]) -> tf.data.Dataset:
     """Leaves out examples of other sources."""
-    if len(wanted) == len(SOURCES):
+    if len(wanted) == len(source_names()):
         return dataset
     return dataset.filter(lambda example: tf.reduce_any(example["source"] == tf.constant(wanted, tf.int8)))
 

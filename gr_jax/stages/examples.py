@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from gr_jax import text
+from gr_jax import storage, text
 from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids
 from gr_jax.docids.pseudo_queries import PseudoQueries as MadeQueries
+from gr_jax.errors import InputError
 from gr_jax.stages.docids import load_docids, load_docids_of_vectors
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
@@ -44,15 +47,80 @@ def examples(
       max_input_length: tokens of a row that are read.
       document_words: words of a document that an indexing example reads.
     """
+    made = examples_of(
+        corpus, docids, pseudo_queries, vocabulary, sentences=sentences, max_input_length=max_input_length,
+        document_words=document_words,
+    )  # fmt: skip
+    store = write_token_store(place.folder / "tokens", made.pairs(), made.features)
+    place.notes["examples"] = store.counts()
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Training examples before they are tokenised, and how they are.
+
+    Attributes:
+      pairs: streams them, in the order of their token store.
+      features: gives them their tokens.
+      target_size: tokens that the decoder can write.
+      asked: streams each question of a split once, with a docid that answers it.
+      splits: names of the splits.
+    """
+
+    pairs: Callable[[], Iterator[Pair]]
+    features: PairFeatures
+    target_size: int
+    asked: Callable[[str], Iterator[Pair]]
+    splits: Sequence[str]
+
+
+def examples_of(
+    corpus: pathlib.Path,
+    docids: pathlib.Path,
+    pseudo_queries: pathlib.Path,
+    vocabulary: pathlib.Path,
+    *,
+    sentences: int,
+    max_input_length: int,
+    document_words: int,
+) -> Examples:
+    """Those of the stage `examples`, whose arguments these are."""
     dataset = load_dataset(corpus)
     ids = load_docids(docids)
     made = load_pseudo_queries(pseudo_queries)
     features = PairFeatures(load_vocabulary(vocabulary), max_input_length, eos_id=ids.eos_id)
     named = load_docids_of_vectors(docids)
     parts = passages(dataset, sentences) if len(named) > len(dataset.corpus) else None
-    pairs = example_pairs(dataset, Names(ids, named, parts), made, document_words)
-    store = write_token_store(place.folder / "tokens", pairs, features)
-    place.notes["examples"] = store.counts()
+    names = Names(ids, named, parts)
+    return Examples(
+        lambda: example_pairs(dataset, names, made, document_words), features, ids.vocab_size,
+        lambda split: asked_pairs(dataset, names, split), list(dataset.qrels),
+    )  # fmt: skip
+
+
+def finished_examples(folder: str | os.PathLike) -> Examples:
+    """Those of a finished stage, made again from what it read.
+
+    Args:
+      folder: of the stage, `shared/examples-KEY`, beside the folders that it read.
+
+    Raises:
+      InputError: it is no such folder, or what it read is not beside it.
+    """
+    folder = pathlib.Path(folder)
+    meta = storage.read_folder(folder, "examples", verify=False).meta
+    read = {}
+    for name, key in meta["inputs"].items():
+        found = list(folder.parent.glob(f"*-{key}"))
+        if len(found) != 1:
+            raise InputError(
+                f"the stage {name} that these examples were made of is not there", "Run the system again.",
+                file=folder.parent,
+            )  # fmt: skip
+        read[name] = found[0]
+    others = {name: read.pop(name) for name in ("corpus", "pseudo_queries", "vocabulary")}
+    (docids,) = read.values()  # called after its scheme
+    return examples_of(others["corpus"], docids, others["pseudo_queries"], others["vocabulary"], **meta["config"])
 
 
 def example_pairs(dataset: Dataset, names: Names, made: MadeQueries, document_words: int) -> Iterator[Pair]:
@@ -71,6 +139,16 @@ def example_pairs(dataset: Dataset, names: Names, made: MadeQueries, document_wo
     for question, index in zip(made.texts, made.documents, strict=True):
         question = rewrite(question)
         yield Pair(question, names.best(int(index), question), "pseudo")
+
+
+def asked_pairs(dataset: Dataset, names: Names, split: str) -> Iterator[Pair]:
+    """Every question of a split that a document answers, with the docid of the first that does."""
+    rewrite: Callable[[str], str] = text.TRANSFORMS[dataset.transform]
+    for query_id, relevant in dataset.split(split).items():
+        question = rewrite(dataset.queries.text(query_id))
+        answers = [doc_id for doc_id, grade in relevant.items() if grade > 0]
+        if answers:
+            yield Pair(question, names.best(dataset.corpus.index_of(answers[0]), question), "query")
 
 
 class Names:

@@ -25,7 +25,7 @@ from gr_jax.stages.settings import Settings, check_shares, setting
 from gr_jax.stages.vectors import load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.training.batches import make_batches
-from gr_jax.training.features import SOURCES
+from gr_jax.training.example_sources import source_names
 from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
 
@@ -65,7 +65,7 @@ class Training(training.Optimization):
     microbatches: int = setting(1, at_least=1)
 
     def check(self) -> None:
-        check_shares("Training.rates", self.rates, SOURCES, "kinds of examples")
+        check_shares("Training.rates", self.rates, source_names(), "kinds of examples")
         training.check_keep_best("Training.keep_best", self.keep_best, ("dev",))
         if self.schedule == "linear" and self.steps <= self.warmup_steps:
             raise InputError(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 _LAZY = {
     "Pair": "features",
     "PairFeatures": "features",
-    "SOURCES": "features",
+    "register_source": "example_sources",
+    "source_names": "example_sources",
     "TokenStore": "token_store",
     "write_token_store": "token_store",
     "make_batches": "batches",
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
     from gr_jax.training.candidate_lists import CandidateLists as CandidateLists
     from gr_jax.training.checkpoints import load_params as load_params
     from gr_jax.training.contrastive_batches import ContrastiveBatches as ContrastiveBatches
-    from gr_jax.training.features import SOURCES as SOURCES
+    from gr_jax.training.example_sources import register_source as register_source
+    from gr_jax.training.example_sources import source_names as source_names
     from gr_jax.training.features import Pair as Pair
     from gr_jax.training.features import PairFeatures as PairFeatures
     from gr_jax.training.hooks import Hook as Hook

@@ -16,10 +16,7 @@ from jaxtyping import Int32
 
 from gr_jax.errors import InputError
 from gr_jax.text import Vocabulary
-
-# What an example teaches: to answer a question somebody asked, to name a document from its own text, or to answer a
-# question that was made from the document. Stored as int8 in this order; more may follow at the end.
-SOURCES = ("query", "document", "pseudo")
+from gr_jax.training.example_sources import source_names, source_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Pair:
       text: what the encoder reads.
       target: the token ids the decoder shall write, without EOS (a docid), or a text where the target has a
         vocabulary (a title).
-      source: which kind of example it is, one of `SOURCES`.
+      source: which kind of example it is, see `example_sources`.
     """
 
     text: str
@@ -96,12 +93,10 @@ class PairFeatures:
         return self._row(pair, self.vocabulary.encode(pair.text))
 
     def _row(self, pair: Pair, tokens: Sequence[int]) -> dict[str, Any]:
-        if pair.source not in SOURCES:
-            raise InputError("unknown source of a pair", f"Use one of {', '.join(SOURCES)}.", value=pair.source)
         return {
             "inputs": self._input(tokens),
             "targets": self._target(pair),
-            "source": np.int8(SOURCES.index(pair.source)),
+            "source": np.int8(source_number(pair.source)),
         }
 
     def _input(self, tokens: Sequence[int]) -> Int32[np.ndarray, " n"]:
@@ -153,6 +148,6 @@ def pair_from_json(line: str | bytes, *, file: object = None, number: int | None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(f"not a pair: {type(error).__name__}: {error}", remedy, value=line, **where) from error
     whole = isinstance(target, list) and all(isinstance(token, int) and not isinstance(token, bool) for token in target)
-    if not isinstance(text, str) or not (isinstance(target, str) or whole) or source not in SOURCES:
+    if not isinstance(text, str) or not (isinstance(target, str) or whole) or source not in source_names():
         raise InputError("not a pair: a field has the wrong type", remedy, value=line, **where)
     return Pair(text, target, source)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int8, Int64
 
 from gr_jax.errors import InputError
-from gr_jax.training.features import SOURCES
+from gr_jax.training.example_sources import BUILT_IN, source_names
 
 _CYCLE = 10_000  # places after which the interleaving repeats: rates are kept to 1e-4
 _LISTED = 1 << 22  # streams up to this many rows are shuffled by a list, longer ones by arithmetic
@@ -104,7 +104,7 @@ def make_order(
     if not len(source):
         raise InputError("there is not a single training pair", "Give a token store that has rows.")
     if rates is None:
-        stream = Stream(np.arange(len(source)), (seed, len(SOURCES)) if shuffle else None)
+        stream = Stream(np.arange(len(source)), (seed, len(BUILT_IN)) if shuffle else None)
         length = sys.maxsize if epochs is None else epochs * len(source)
         return Order((stream,), np.zeros(1, np.int8), np.zeros(1, np.int64), length)
     if epochs is not None:
@@ -112,12 +112,13 @@ def make_order(
             "sources that are mixed at rates have no common end", "Give rates or epochs, not both.", value=epochs
         )
     streams, weights = [], []
-    for number, name in enumerate(SOURCES):
+    names = source_names()
+    for number, name in enumerate(names):
         rate = rates.get(name, 0)
         rows = np.flatnonzero(source == number)
-        if not 0 <= rate < float("inf") or not set(rates) <= set(SOURCES):
+        if not 0 <= rate < float("inf") or not set(rates) <= set(names):
             raise InputError(
-                "not a rate of a source", f"Give {', '.join(SOURCES)} rates of 0 or more.", value=dict(rates)
+                "not a rate of a source", f"Give {', '.join(names)} rates of 0 or more.", value=dict(rates)
             )
         if rate > 0 and len(rows):
             streams.append(Stream(rows, (seed, number) if shuffle else None))

@@ -1,7 +1,7 @@
 """Training examples as tokens on disk: ragged columns, memory-mapped, whole or not there at all.
 
 Each ragged column is two plain arrays: `NAME.tokens.npy` int32, all rows one after the other, and `NAME.offsets.npy`
-int64[rows + 1]. `source.npy` int8[rows] says what kind of example a row is (`gr_jax.training.features.SOURCES`).
+int64[rows + 1]. `source.npy` int8[rows] says what kind of example a row is (`gr_jax.training.example_sources`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from jaxtyping import Int8, Int32, Int64
 from gr_jax import progress as progress_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
-from gr_jax.training.features import SOURCES, Pair, PairFeatures
+from gr_jax.training.example_sources import BUILT_IN, renumbered, source_names
+from gr_jax.training.features import Pair, PairFeatures
 
 KIND = "tokens"
 _CHUNK = 2048  # pairs that are tokenised at once
@@ -57,7 +58,7 @@ class TokenStore:
     Attributes:
       inputs: what the encoder reads, prefix and suffix included.
       targets: what the decoder shall write, EOS included where there is one.
-      source: kind of each row, an index into `SOURCES`.
+      source: kind of each row, see `example_sources`.
       fingerprint: of the content; equal fingerprints mean equal rows in the same order.
       meta: how the rows were made.
     """
@@ -84,7 +85,8 @@ class TokenStore:
             )
             for name in ("inputs", "targets")
         )
-        source = storage.load_array(folder / "source.npy", mmap=True)
+        names = manifest.meta.get("sources", BUILT_IN)
+        source = renumbered(storage.load_array(folder / "source.npy", mmap=True), names)
         for name, column in (("inputs", inputs), ("targets", targets)):
             whole = len(column) == len(source) and column.offsets[0] == 0 and column.offsets[-1] == len(column.tokens)
             if not whole:
@@ -129,8 +131,8 @@ class TokenStore:
 
     def counts(self) -> dict[str, int]:
         """How many rows there are of each source that occurs."""
-        counts = np.bincount(self.source, minlength=len(SOURCES))
-        return {name: int(count) for name, count in zip(SOURCES, counts, strict=False) if count}
+        counts = np.bincount(self.source)
+        return {name: int(count) for name, count in zip(source_names(), counts, strict=False) if count}
 
     def summary(self) -> str:
         """One line: counts and mean lengths."""
@@ -210,6 +212,8 @@ def write_rows(
             if not source.length:
                 raise InputError("there is not a single training pair", "Give at least one.", file=folder)
             meta["rows"] = source.length
+            if source_names() != BUILT_IN:
+                meta["sources"] = list(source_names())
     return TokenStore.load(folder, verify=False)
 
 

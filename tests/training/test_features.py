@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 
 from gr_jax.errors import InputError
 from gr_jax.text import ByteVocabulary, encode_texts
-from gr_jax.training.features import SOURCES, Pair, PairFeatures, pair_from_json, pair_to_json
+from gr_jax.training.example_sources import BUILT_IN
+from gr_jax.training.features import Pair, PairFeatures, pair_from_json, pair_to_json
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
 pairs = st.builds(
     Pair,
     text=texts,
     target=st.lists(st.integers(2, 500), min_size=1, max_size=6) | texts.filter(bool),
-    source=st.sampled_from(SOURCES),
+    source=st.sampled_from(BUILT_IN),
 )
 
 
@@ -50,7 +51,7 @@ def test_a_worked_example():
     row = features.row(Pair("abcdef", [7, 9], "pseudo"))
     assert row["inputs"].tolist() == [101, 100, 101, 102, 102, 103]  # "abc" is 97+3, 98+3, 99+3
     assert row["targets"].tolist() == [7, 9, 1]
-    assert SOURCES[row["source"]] == "pseudo"
+    assert BUILT_IN[row["source"]] == "pseudo"
 
 
 def test_targets_that_are_texts_are_cut_and_docids_are_not():
