@@ -5,6 +5,8 @@ python -m launch.evaluate --run=run.trec --qrels=my_beir_folder/qrels/test.tsv -
 With --kilt=TASK.jsonl instead of --qrels it gives KILT's measures of pages. The run is then a file of predictions, or a
 TREC run over ids of pages: --run=predictions.jsonl --kilt=nq-dev-kilt.jsonl
 
+With --passages the run is of passages, as `BeirPassages` calls them, and each document stands where its best one does.
+
 With a run of dev it also says how sure the system is of its first documents, and how far from being right: Brier score
 and calibration error (ECE), before and after one temperature that is fitted on dev.
 """
@@ -16,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 from gr_jax import corpus, evaluation, storage
-from gr_jax.corpus import kilt, kilt_predictions
+from gr_jax.corpus import cutting, kilt, kilt_predictions
 from gr_jax.errors import InputError
-from gr_jax.evaluation import temperature
+from gr_jax.evaluation import pages, temperature
 from launch import program
 
 _RUN = flags.DEFINE_string("run", None, "TREC run; with --kilt also a .jsonl file of predictions.", required=True)
@@ -29,6 +31,7 @@ _METRICS = flags.DEFINE_string(
 )
 _DEV_RUN = flags.DEFINE_string("dev_run", None, "TREC run of the same system on dev, for calibration.")
 _DEV_QRELS = flags.DEFINE_string("dev_qrels", None, "Relevance judgements of dev.")
+_PASSAGES = flags.DEFINE_bool("passages", False, "The run is of passages, d#n, and documents are judged: d.")
 _OUTPUT = flags.DEFINE_string("output", None, "JSON file to write: {measure: value}.")
 
 
@@ -44,7 +47,7 @@ def main() -> None:
 
 def _judged(file: str) -> tuple[dict[str, float], int]:
     """Measures, and how many queries they are of."""
-    run, qrels = corpus.Run.load(_RUN.value), corpus.Qrels.load(file)
+    run, qrels = _run(_RUN.value), corpus.Qrels.load(file)
     values: dict[str, float] = dict(evaluation.evaluate(run, qrels, _METRICS.value.split()))
     if bool(_DEV_RUN.value) != bool(_DEV_QRELS.value):
         raise InputError(
@@ -53,9 +56,17 @@ def _judged(file: str) -> tuple[dict[str, float], int]:
             value=_DEV_RUN.value or _DEV_QRELS.value,
         )
     if _DEV_RUN.value and _DEV_QRELS.value:
-        dev_run, dev_qrels = corpus.Run.load(_DEV_RUN.value), corpus.Qrels.load(_DEV_QRELS.value)
+        dev_run, dev_qrels = _run(_DEV_RUN.value), corpus.Qrels.load(_DEV_QRELS.value)
         values |= temperature.calibrated(run, qrels, dev_run, dev_qrels)
     return values, len(qrels)
+
+
+def _run(file: str) -> corpus.Run:
+    """A run, of documents where it is of passages."""
+    run = corpus.Run.load(file)
+    if not _PASSAGES.value:
+        return run
+    return pages.run_of_pages(run, cutting.documents_of(doc_id for found in run.values() for doc_id, _ in found))
 
 
 def _judged_by_kilt(file: str) -> tuple[dict[str, float], int]:

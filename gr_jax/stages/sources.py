@@ -9,6 +9,7 @@ import importlib.util
 import os
 import pathlib
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 import gin
 
 from gr_jax import corpus as corpus_lib
-from gr_jax.corpus import lines
+from gr_jax.corpus import cutting, lines
 from gr_jax.corpus.beir import find_files
 from gr_jax.corpus.python_docs import DEFAULT_PACKAGES
 from gr_jax.errors import InputError
@@ -67,6 +68,37 @@ class BeirFolder(Settings):
     def load(self, store: pathlib.Path) -> corpus_lib.Dataset:
         dataset = corpus_lib.read_beir(self.folder, store=store, subset=self.subset or None)
         return dataclasses.replace(dataset, transform=self.transform)
+
+
+@gin.register(module="gr_jax")
+@dataclasses.dataclass(frozen=True)
+class BeirPassages(BeirFolder):
+    """A folder in BEIR layout whose documents are cut into passages; see `gr_jax.corpus.cutting`.
+
+    Attributes:
+      rule: "first", "windows" or "sentences".
+      words: of a passage at most.
+      stride: words between the beginnings of windows; 0 is `words`.
+      title_words: of a document without a title, so many of its first sentence become one; 0 leaves it without.
+    """
+
+    rule: str = setting("windows", choices=tuple(cutting.RULES))
+    words: int = setting(100, at_least=1)
+    stride: int = setting(0, at_least=0)
+    title_words: int = setting(0, at_least=0)
+
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), "passages": dataclasses.asdict(self._cut())}
+
+    def load(self, store: pathlib.Path) -> corpus_lib.Dataset:
+        whole = store.with_name(f"{store.name}_whole")  # neither has to fit into memory
+        try:
+            return cutting.cut(super().load(whole), self._cut(), store)
+        finally:
+            shutil.rmtree(whole, ignore_errors=True)
+
+    def _cut(self) -> cutting.Rule:
+        return cutting.Rule(self.rule, self.words, self.stride, self.title_words)
 
 
 @gin.register(module="gr_jax")

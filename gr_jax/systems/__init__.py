@@ -15,6 +15,7 @@ from gr_jax.stages.networks import Network as Network
 from gr_jax.stages.pseudo_queries import PseudoQueries as PseudoQueries
 from gr_jax.stages.rank_docids import DocidDistilling as DocidDistilling
 from gr_jax.stages.sources import BeirFolder as BeirFolder
+from gr_jax.stages.sources import BeirPassages as BeirPassages
 from gr_jax.stages.sources import PythonDocs as PythonDocs
 from gr_jax.stages.vectors import Vectors as Vectors
 from gr_jax.stages.write_docids import Decoding as Decoding

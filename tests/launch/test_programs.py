@@ -242,3 +242,20 @@ def test_a_killed_run_ends_with_the_same_bits_stage_by_stage_or_at_once(beir, tm
     assert "✓ index: already made" in said
     metrics = [json.loads((root / "results" / "metrics.json").read_text()) for root in (whole, cut)]
     assert metrics[0] == metrics[1]
+
+
+def test_long_documents_are_searched_in_passages(tmp_path):
+    folder = small_data.write_beir(tmp_path / "mine", count=24)
+    files = ["--gin_file=gin_configs/systems/bm25.gin", "--gin_file=gin_configs/data/passages.gin"]
+    bindings = [f'--gin.CORPUS="{folder}"', f'--gin.MODEL_DIR="{tmp_path / "run"}"', "--gin.BeirPassages.words=6",
+                '--gin.BeirPassages.rule="sentences"']  # fmt: skip
+    assert forked("index", *files, *bindings).returncode == 0
+    run = tmp_path / "run.trec"
+    texts = folder / "queries.jsonl"
+    index = f"--index={tmp_path / 'run' / 'index'}"
+    assert forked("retrieve", index, f"--queries={texts}", f"--output={run}").returncode == 0
+    assert "#" in run.read_text()
+    found = tmp_path / "found.json"
+    told = ("evaluate", f"--run={run}", f"--qrels={folder / 'qrels' / 'test.tsv'}", f"--output={found}")
+    assert forked(*told).returncode == 0 and json.loads(found.read_text())["Success@10"] == 0
+    assert forked(*told, "--passages").returncode == 0 and json.loads(found.read_text())["Success@10"] > 0.9

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.stages.sources import BeirFolder, PythonDocs
+from gr_jax.stages.sources import BeirFolder, BeirPassages, PythonDocs
 from tests import small_data
 
 
@@ -95,3 +95,12 @@ def test_a_package_that_was_never_installed_is_its_source(monkeypatch, tmp_path)
 def test_a_package_of_another_name_than_its_distribution(monkeypatch):
     before = PythonDocs(("absl",)).identity()["python_docs"]["absl"]
     assert before == f"absl-py {importlib.metadata.version('absl-py')}"
+
+
+def test_passages_are_documents_of_their_own(tmp_path):
+    folder = small_data.write_beir(tmp_path / "mine", count=24)
+    source = BeirPassages(str(folder), rule="sentences", words=6)
+    made = source.load(tmp_path / "columns")
+    assert len(made.corpus) > 24 and all("#" in doc_id for doc_id in made.corpus.doc_ids)
+    assert source.identity() != BeirFolder(str(folder)).identity()
+    assert source.identity() != BeirPassages(str(folder), rule="sentences", words=7).identity()
