@@ -72,6 +72,7 @@ class Extract:
       unfinished: the page, where its text is not known before the record before is; else "".
       end: see `nq.Parts`.
       answers: short answers.
+      paragraph: whether the page has a first paragraph, from its beginning to its end.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Extract:
     unfinished: str
     end: int
     answers: tuple[str, ...]
+    paragraph: bool
 
 
 def extract(record: nq.Record, rules: Rules, normalise: Callable[[str], str], *, dev: bool) -> Extract:
@@ -100,8 +102,9 @@ def extract(record: nq.Record, rules: Rules, normalise: Callable[[str], str], *,
     unfinished = record.page if not rules.own_abstract and parts.end < 0 else ""
     text = "" if unfinished else _text(parts, rules)
     return Extract(
-        record.id, record.question, title, keys[rules.duplicates], text, unfinished, parts.end, record.short_answers
-    )
+        record.id, record.question, title, keys[rules.duplicates], text, unfinished, parts.end, record.short_answers,
+        parts.end >= 0,
+    )  # fmt: skip
 
 
 def _text(parts: nq.Parts, rules: Rules) -> str:

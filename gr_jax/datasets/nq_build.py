@@ -24,9 +24,10 @@ from gr_jax.datasets import folder as folders
 from gr_jax.datasets import workers
 from gr_jax.errors import InputError
 
-VERSION = 1  # raise it when the same raw files give other parts
+VERSION = 2  # raise it when the same raw files give other parts
 PART = 200  # records
 WITHOUT_TITLE = "records whose page has no title; where titles tell pages apart, they share one document"
+WITHOUT_PARAGRAPH = "records whose page has no first paragraph, or one that is never closed"
 _PARTS = ".parts-"
 
 
@@ -194,7 +195,7 @@ def _assembled(
     folder: pathlib.Path, made: Mapping[str, Sequence[pathlib.Path]], rules: Rules, show: bool
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Writes the folder, of parts; returns split → questions, and what was counted."""
-    pages, seen, notes = Collection(), set[str](), {WITHOUT_TITLE: 0, folders.HALVES: 0}
+    pages, seen, notes = Collection(), set[str](), {WITHOUT_TITLE: 0, WITHOUT_PARAGRAPH: 0, folders.HALVES: 0}
     qrels: dict[str, list[tuple[str, str, int]]] = {
         name: [] for name in ("train", "test", "test_seen", "test_unseen")
     }  # fmt: skip
@@ -218,6 +219,7 @@ def _assembled(
                 raise InputError("an example that came before", "Give every raw file once.", value=one.id)
             asked.add(one.id)
             notes[WITHOUT_TITLE] += not one.title
+            notes[WITHOUT_PARAGRAPH] += not one.paragraph
             page, document = pages.add(one)
             if document is not None:
                 _write(corpus, folders.document_line(document), notes)

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gr_jax import corpus
+from gr_jax.corpus import nq320k
 from gr_jax.corpus.documents import Document, Identity
-from gr_jax.datasets import KINDS, About, convert, folder, ir_catalogue, raw, samples, workers
+from gr_jax.datasets import KINDS, About, convert, folder, ir_catalogue, nq_build, raw, samples, workers
 from gr_jax.datasets.kinds import beside_published
 from gr_jax.errors import InputError
 
@@ -304,6 +305,33 @@ def test_ids_that_come_twice_are_found(ids):
     assert (found in twice) if twice else found is None
     if not twice:
         assert identity.fingerprint == corpus.Corpus.from_documents(documents).fingerprint
+
+
+def test_unclosed_parts_empty_titles_and_a_title_again_and_again(tmp_path):
+    """By titles: the pages of one title are one, whatever their number; what is not closed is not there."""
+    where = tmp_path / "raw"
+    samples.nq(where)
+    file = where / "v1.0-simplified_simplified-nq-train.jsonl.gz"
+    first = json.loads(gzip.decompress(file.read_bytes()).splitlines()[0])
+    page = first["document_text"]
+    pages = [page] * 2000 + [page.replace("</H1>", ""), page.replace("</P>", ""), page.replace("<P>", "")]
+    records = [{**first, "example_id": 5000 + number, "document_text": one} for number, one in enumerate(pages)]
+    file.write_bytes(gzip.compress("".join(f"{json.dumps(one)}\n" for one in records).encode()))
+    rules = nq320k.Rules(normaliser="none")
+    about = nq_build.build_nq([file], [where / "nq-dev-00.jsonl.gz"], tmp_path / "built", rules, show=False)
+    assert about.notes == {nq_build.WITHOUT_TITLE: 1, nq_build.WITHOUT_PARAGRAPH: 2}
+    assert about.questions["train"] == 2003 and about.documents == samples.DEV + 1  # and the page without a heading
+    read = corpus.read_beir(tmp_path / "built")
+    assert len({page for grades in read.split("train").values() for page in grades}) == 2
+
+
+def test_an_id_that_comes_twice_is_refused(tmp_path):
+    samples.ms_marco(tmp_path / "raw")
+    with open(tmp_path / "raw" / "collection.tsv", "a") as file:
+        file.write("7\tonce more\n")
+    with pytest.raises(InputError, match=r"two documents have one id \(got '7'\)"):
+        build("ms_marco", tmp_path / "raw", tmp_path / "built")
+    assert not (tmp_path / "built" / "about.json").exists()
 
 
 def test_half_surrogate_pairs_are_replaced_and_counted(tmp_path):
