@@ -19,6 +19,7 @@ CORE = [
     "numpy>=2.0",
     "optax>=0.2.6",
     "orbax-checkpoint>=0.11.30",
+    "orjson>=3.10",
     "rich>=13",
     "safetensors>=0.5",
     "scipy>=1.14",
@@ -29,6 +30,7 @@ TEXT = ["sentencepiece>=0.2", "tokenizers>=0.21"]
 # clu.metric_writers needs and does not declare, importlib_resources what tensorflow-datasets does.
 DATA = [
     "importlib_resources",
+    "isal>=1.6",
     "seqio==0.0.20",
     "tensorboard",
     "tensorflow-datasets~=4.9",

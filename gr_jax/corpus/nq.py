@@ -18,6 +18,7 @@ from gr_jax.corpus.records import Place
 
 _TAG = re.compile(r"<[^<][^<>]*>")  # what "<[^<]+?>" finds, in two thirds of the time
 _SPACES = re.compile(r"  +")  # of two and more: to find every single one takes most of the time
+_SPACED_TAG = re.compile(r" <[^<][^<>]*>(?= )")
 _PAGE_NAME = re.compile(r"^(.*?) - [Ww]ikipedia(?= |$)")
 _REVISION = re.compile(r"(&amp;|&)oldid=[0-9]+")
 
@@ -163,4 +164,15 @@ def parts_of(page: str, before: int | None = None) -> Parts:
     last = page.rfind("</Ul>")
     second = page.rfind("</Ul>", 0, last) if last >= 0 else -1
     until = second if second >= 0 else last if last >= 0 else len(page)
-    return Parts(abstract, _SPACES.sub(" ", without_tags(page[first:until])), end)
+    return Parts(abstract, _plain(page[first:until]), end)
+
+
+def _plain(text: str) -> str:
+    """A text without tags and without runs of spaces."""
+    # With the space before it, where another follows: nearly all stand so, and then no runs of spaces are left, which
+    # are as many as tags.
+    plain = _SPACED_TAG.sub("", text)
+    if "<" in plain:  # beside what was taken away, this could now be the beginning of a tag that was none
+        plain = _TAG.sub("", text)
+    plain = plain.replace("\n", "").strip()
+    return _SPACES.sub(" ", plain) if "  " in plain else plain

@@ -28,8 +28,8 @@ PARTIAL, NOTE = ".partial", ".partial.json"
 MADE = "made"
 _NOTED_EVERY = 16  # batches; what was made since the last note is made again
 
-# (line, where it stands) → a line, "" for none; and what is to be counted: faults, say.
-Make = Callable[[str, Place], tuple[str, Sequence[str]]]
+# (line, where it stands) → a line in UTF-8, b"" for none; and what is to be counted: faults, say.
+Make = Callable[[str, Place], tuple[bytes, Sequence[str]]]
 
 
 def convert(
@@ -138,7 +138,7 @@ def _appending(partial: pathlib.Path, size: int) -> Iterator[BinaryIO]:
 
 def _converted(batch: workers.Batch, make: Make, file: str) -> tuple[int, collections.Counter[str], bytes]:
     """(last line's number, what was counted, bytes) of a batch."""
-    made: list[str] = []
+    made: list[bytes] = []
     counts: collections.Counter[str] = collections.Counter()
     for number, raw in batch:
         line = lines.decoded(raw, file, number)
@@ -149,4 +149,4 @@ def _converted(batch: workers.Batch, make: Make, file: str) -> tuple[int, collec
             if one:
                 made.append(one)
     counts[MADE] = len(made)
-    return batch[-1][0], counts, "".join(f"{one}\n" for one in made).encode("utf-8")
+    return batch[-1][0], counts, b"".join(one + b"\n" for one in made)

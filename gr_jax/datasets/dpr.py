@@ -18,11 +18,11 @@ VARIANTS: Mapping[str, str] = {"nq": "nq", "trivia": "trivia"}
 WITHOUT_PASSAGE = "questions of train and dev without a positive passage, which were left out"
 
 
-def passage_line(line: str, at: Place) -> tuple[str, tuple[str, ...]]:
+def passage_line(line: str, at: Place) -> tuple[bytes, tuple[str, ...]]:
     """See `convert.Make`."""
     found = dpr_files.passage(line, at)
     if found is None:
-        return "", ()
+        return b"", ()
     problem = check_id(found.doc_id, "passage")
     if problem:
         raise at.error(problem, "Write id<TAB>text<TAB>title.", found.doc_id)

@@ -127,7 +127,7 @@ def build(identifiers: str, output: pathlib.Path, *, show: bool = True) -> folde
         for document in documents(found[named[0][1]]):
             line, counted = folder.document_line(document)
             notes[folder.HALVES] += len(counted)
-            file.write(f"{line}\n".encode())
+            file.write(line + b"\n")
     for name, count in folder.write_questions(output, ((query, text, {}) for query, text in asked.items())).items():
         notes[name] += count
     return folder.finish(

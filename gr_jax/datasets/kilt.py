@@ -33,7 +33,7 @@ WITHOUT_PAGE = "pieces of evidence on pages that are not there, which were left 
 WITHOUT_ANY_PAGE = "questions whose evidence is on no page that is there, which were left out"
 
 
-def page_line(line: str, at: Place) -> tuple[str, tuple[str, ...]]:
+def page_line(line: str, at: Place) -> tuple[bytes, tuple[str, ...]]:
     """See `convert.Make`."""
     return folder.document_line(kilt_pages.page(lines.parse_json(line, at.file, at.number), at))
 

@@ -29,7 +29,7 @@ REQUIRED = ("train", "dev")
 WITHOUT_JUDGEMENT = "questions without a judgement, which were left out"
 
 
-def passage_line(line: str, at: Place) -> tuple[str, tuple[str, ...]]:
+def passage_line(line: str, at: Place) -> tuple[bytes, tuple[str, ...]]:
     """See `convert.Make`."""
     return folder.document_line(ms_marco.passage(line, at))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -19,12 +20,13 @@ from typing import Any, BinaryIO
 
 from gr_jax import progress, storage
 from gr_jax.corpus import lines, nq
+from gr_jax.corpus.documents import Document
 from gr_jax.corpus.nq320k import VARIANTS, Collection, Extract, Rules, extract, finished
 from gr_jax.datasets import folder as folders
 from gr_jax.datasets import workers
 from gr_jax.errors import InputError
 
-VERSION = 2  # raise it when the same raw files give other parts
+VERSION = 3  # raise it when the same raw files give other parts
 PART = 200  # records
 WITHOUT_TITLE = "records whose page has no title; where titles tell pages apart, they share one document"
 WITHOUT_PARAGRAPH = "records whose page has no first paragraph, or one that is never closed"
@@ -109,8 +111,8 @@ class _Worker:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_normalise": None}
 
-    def __call__(self, raw: Sequence[tuple[int, bytes]], file: str, dev: bool) -> list[str]:
-        """A line of JSON for each record."""
+    def __call__(self, raw: Sequence[tuple[int, bytes]], file: str, dev: bool) -> list[bytes]:
+        """Two lines for each record: what is needed of it, and its page, "" where that is not known yet."""
         if self._normalise is None:
             self._normalise = _through_bert(self._tokenizer) if self._rules.normaliser == "bert" else str
         normalise, found = self._normalise, []
@@ -124,7 +126,12 @@ class _Worker:
                     line=number,
                     value=record.id,
                 )
-            found.append(json.dumps(vars(extract(record, self._rules, normalise, dev=dev))))
+            one = extract(record, self._rules, normalise, dev=dev)
+            page, halves = b"", 0
+            if not one.unfinished:  # the document as it will stand in the folder, which is copied and not read again
+                page, counted = folders.document_line(Document(one.id, one.title, one.text))
+                halves, one = len(counted), dataclasses.replace(one, text="")
+            found += [json.dumps([vars(one), halves]).encode(), page]
         return found
 
 
@@ -149,7 +156,7 @@ def _extracted(
     with progress.bar(f"Reading {os.path.basename(file)}", os.path.getsize(file), enabled=show) as bar:
         for place, made in _made(worker, file, stem, dev, processes, lambda at: bar.advance(at - bar.done)):
             if made is not None:
-                storage.write_bytes(_part(stem, place), "".join(f"{line}\n" for line in made).encode())
+                storage.write_bytes(_part(stem, place), b"".join(line + b"\n" for line in made))
             places.append(_part(stem, place))
     if not places:
         raise InputError("the file has no records", "Name a file of Natural Questions.", file=file)
@@ -164,7 +171,7 @@ def _made(
     dev: bool,
     processes: int,
     watch: Callable[[int], None],
-) -> Iterator[tuple[int, list[str] | None]]:
+) -> Iterator[tuple[int, list[bytes] | None]]:
     """(number, lines) of each part in order; None instead of lines where the part is there."""
     numbered = enumerate(workers.batches(file, PART, watch))
     wanted = (None if _part(stem, place).exists() else batch for place, batch in numbered)
@@ -176,18 +183,37 @@ def _part(stem: pathlib.Path, place: int) -> pathlib.Path:
     return stem.with_name(f"{stem.name}-{place:06}.jsonl")
 
 
-def _read(parts: Sequence[pathlib.Path]) -> Iterator[Extract]:
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """What a part has of a record.
+
+    Attributes:
+      needed: of it.
+      page: its document's line, with its end; empty where its text is not known yet.
+      halves: see `folder.HALVES`.
+    """
+
+    needed: Extract
+    page: bytes
+    halves: int
+
+
+def _read(parts: Sequence[pathlib.Path]) -> Iterator[_Made]:
     for part in parts:
-        for _, record in lines.read_json_lines(part):
-            yield Extract(**{**record, "answers": tuple(record["answers"])})
+        with open(part, "rb") as file:
+            while said := file.readline():
+                record, halves = json.loads(said)
+                page = file.readline()
+                needed = Extract(**{**record, "answers": tuple(record["answers"])})
+                yield _Made(needed, page if len(page) > 1 else b"", halves)
 
 
 def _last_end(parts: Sequence[pathlib.Path]) -> int:
     """Where the last abstract ends that has an end; −1 where none has."""
     for part in reversed(parts):
         for one in reversed(list(_read([part]))):
-            if one.end >= 0:
-                return one.end
+            if one.needed.end >= 0:
+                return one.needed.end
     return -1
 
 
@@ -201,11 +227,12 @@ def _assembled(
     }  # fmt: skip
     asked: set[str] = set()
 
-    def in_order() -> Iterator[tuple[str, Extract]]:
+    def in_order() -> Iterator[tuple[str, Extract, _Made]]:
         # The published script reads dev first, and what it knows of dev's last page when it comes to train's first.
         for split, before in (("train", _last_end(made["dev"])), ("dev", -1)):
-            for one in finished(_read(made[split]), rules, before):
-                yield split, one
+            read, again = itertools.tee(_read(made[split]))
+            for one, part in zip(finished((one.needed for one in read), rules, before), again, strict=True):
+                yield split, one, part
 
     total = sum(map(len, made.values())) * PART
     with (
@@ -213,7 +240,7 @@ def _assembled(
         storage.writing(folder / folders.CORPUS) as corpus,
         storage.writing(folder / folders.QUERIES) as queries,
     ):  # fmt: skip
-        for split, one in in_order():
+        for split, one, part in in_order():
             bar.advance()
             if one.id in asked:
                 raise InputError("an example that came before", "Give every raw file once.", value=one.id)
@@ -221,7 +248,10 @@ def _assembled(
             notes[WITHOUT_TITLE] += not one.title
             notes[WITHOUT_PARAGRAPH] += not one.paragraph
             page, document = pages.add(one)
-            if document is not None:
+            if document is not None and part.page:
+                corpus.write(part.page)
+                notes[folders.HALVES] += part.halves
+            elif document is not None:
                 _write(corpus, folders.document_line(document), notes)
             question = {"_id": one.id, "text": one.question, "metadata": {"answers": list(one.answers)}}
             _write(queries, folders.json_line(question), notes)
@@ -235,8 +265,8 @@ def _assembled(
     return folders.write_judgements(folder, qrels), {name: count for name, count in notes.items() if count}
 
 
-def _write(file: BinaryIO, made: tuple[str, Sequence[str]], notes: dict[str, int]) -> None:
+def _write(file: BinaryIO, made: tuple[bytes, Sequence[str]], notes: dict[str, int]) -> None:
     line, counted = made
-    file.write(f"{line}\n".encode())
+    file.write(line + b"\n")
     for name in counted:
         notes[name] += 1

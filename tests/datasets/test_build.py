@@ -206,7 +206,8 @@ def test_nobodys_folder_is_written_over(made, tmp_path):
 def shout(line, at):
     if line == "stop":
         raise at.error("stopped", "Go on.", line)
-    return ("" if line == "none" else f"{at.number} {line.upper()}"), (("b",) if "b" in line else ())
+    made = b"" if line == "none" else f"{at.number} {line.upper()}".encode()
+    return made, (("b",) if "b" in line else ())
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -222,6 +222,20 @@ def test_tags_are_those_of_the_published_expression(text):
     assert nq.without_tags(text) == re.sub("<[^<]+?>", "", text).replace("\n", "").strip()
 
 
+@settings(deadline=None, max_examples=1000)
+@given(
+    st.lists(
+        st.sampled_from(["<P>", "</P>", "<", ">", "<>", "a", "b c", " ", "  ", "\n", " <B> ", "<Td> "]), max_size=30
+    )
+)
+def test_content_is_what_the_published_expressions_leave(pieces):
+    """Tags, then line ends, then runs of spaces, one pass after the other."""
+    page = "<P> abstract </P>" + "".join(pieces)
+    rest = page[page.find("</P>") + len("</P>") :]
+    plain = re.sub("<[^<]+?>", "", rest).replace("\n", "").strip()
+    assert nq.parts_of(page).content == re.sub(" +", " ", plain)
+
+
 def test_nobodys_documents_are_written_over(raw, tmp_path):
     mine = write(tmp_path / "corpus.jsonl", [{"_id": "a", "text": "mine"}])
     with pytest.raises(InputError, match="something else"):
