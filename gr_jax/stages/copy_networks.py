@@ -15,10 +15,11 @@ from jaxtyping import Int, Int32
 
 from gr_jax import models, storage
 from gr_jax import progress as progress_lib
+from gr_jax.errors import InputError
 from gr_jax.models.copy_network import CopyNetwork
 from gr_jax.stages import pretrained as pretrained_lib
 from gr_jax.stages import vocabulary as vocabularies
-from gr_jax.stages.networks import decoder_config
+from gr_jax.stages.networks import check_decoder, check_widths, make_decoder
 from gr_jax.stages.settings import check_heads, setting
 from gr_jax.stages.training import Optimization
 
@@ -34,7 +35,9 @@ class CopyTraining(Optimization):
     Attributes:
       encoder: "minilm" (pretrained), "t5" (from scratch, of the sizes below), or a Hugging Face folder of T5 or BERT.
       vocabulary, vocabulary_size: see `Network`.
-      width, encoder_layers, decoder_layers, heads, mlp_width, dropout: see `Network`.
+      decoder, width, encoder_layers, decoder_layers, heads, mlp_width, dropout: see `Network`. A pretrained decoder
+        reads the rows of its encoder's token table at first.
+      frozen: a pretrained encoder stays as it is, so that what it reads is computed once. False trains it, too.
       words: tokens that can be written without being copied: those that are written most often.
       query_tokens: of a query.
       row_targets: tokens of what is written to one source in an update.
@@ -43,6 +46,8 @@ class CopyTraining(Optimization):
     encoder: str = setting("minilm", identity=pretrained_lib.identity)
     vocabulary: str = setting("pretrained", choices=vocabularies.KINDS)
     vocabulary_size: int = setting(8000, at_least=1)
+    decoder: str | None = setting(None, neutral=None, identity=pretrained_lib.identity)
+    frozen: bool = setting(True, neutral=True)
     width: int = setting(384, at_least=1)
     encoder_layers: int = setting(2, at_least=1)
     decoder_layers: int = setting(2, at_least=1)
@@ -55,6 +60,18 @@ class CopyTraining(Optimization):
 
     def check(self) -> None:
         check_heads(type(self).__name__, self.width, self.heads)
+        check_decoder(type(self).__name__, self.encoder, self.decoder)
+        if self.multipliers is not None and self.keeps_encoder:
+            raise InputError(
+                "a pretrained encoder stays as it is here, which is all that multipliers say",
+                f"Leave {type(self).__name__}.multipliers out, or set {type(self).__name__}.frozen to False.",
+                value=dict(self.multipliers),
+            )
+
+    @property
+    def keeps_encoder(self) -> bool:
+        """Whether the encoder stays as it is."""
+        return self.frozen and self.encoder != "t5"
 
 
 def frequent_words(targets: Iterable[Sequence[int]], most: int, eos_id: int | None = None) -> list[int]:
@@ -69,12 +86,21 @@ def frequent_words(targets: Iterable[Sequence[int]], most: int, eos_id: int | No
 def make_network(
     settings: CopyTraining, vocabulary_size: int, words: Sequence[int], *, counted: bool = False
 ) -> tuple[CopyNetwork, dict, bool]:
-    """The network, its first parameters, and whether its encoder is pretrained."""
-    decoder = decoder_config(settings, vocabulary_size)
+    """The network, its first parameters, and whether its encoder stays as it is."""
+    encoder, pretrained, decoder, written = stacks(settings, vocabulary_size)
+    made = initial(encoder, pretrained, words, decoder, settings.seed, counted=counted, written=written)
+    return *made, settings.keeps_encoder
+
+
+def stacks(settings: CopyTraining, vocabulary_size: int) -> tuple[Any, Any, models.T5Config, dict[str, Any]]:
+    """The configuration of the encoder and its pretrained parameters, None where it starts from scratch; and those of
+    the decoder, see `networks.make_decoder`."""
+    decoder, written = make_decoder(settings, vocabulary_size)
     if settings.encoder == "t5":
-        return *initial(decoder, None, words, decoder, settings.seed, counted=counted), False
+        return decoder, None, decoder, written
     encoder, pretrained = pretrained_lib.load_stack(settings.encoder, settings.dropout)
-    return *initial(encoder, pretrained, words, decoder, settings.seed, counted=counted), True
+    check_widths(encoder, decoder, settings.decoder)
+    return encoder, pretrained, decoder, written
 
 
 def initial(
@@ -85,9 +111,15 @@ def initial(
     seed: int,
     *,
     counted: bool = False,
+    written: Mapping[str, Any] | None = None,
 ) -> tuple[CopyNetwork, dict]:
     """The network with its first parameters: random ones, or a pretrained encoder, of whose token table the output
-    table starts."""
+    table starts.
+
+    Args:
+      written: what a pretrained decoder starts from, see `networks.make_decoder`. It then reads the encoder's token
+        table as it is, and writes its own, at the scale of T5's tied logits.
+    """
     module = CopyNetwork(encoder, decoder, len(words), counted)
     tokens = np.ones((1, 8), np.int32)
     params = jax.tree.map(np.asarray, dict(jax.jit(module.init)(jax.random.key(seed), tokens, tokens)["params"]))
@@ -97,6 +129,12 @@ def initial(
         if encoder.emb_dim == decoder.emb_dim:
             table = np.asarray(pretrained["token_embedder"]["embedding"])
             params["words"] = {"kernel": np.ascontiguousarray(table[np.asarray(words)].T)}
+    if written:
+        width = decoder.emb_dim
+        params["decoder"] = jax.tree.map(np.asarray, dict(written["decoder"]))
+        params["input_dense"] = {"kernel": np.eye(width, dtype=np.float32)}
+        rows = np.asarray(written["token_embedder"]["embedding"])[np.asarray(words)]
+        params["words"] = {"kernel": np.ascontiguousarray(rows.T) * np.float32(width**-0.5)}
     return module, params
 
 

@@ -34,6 +34,9 @@ class Network(Settings):
       encoder: "minilm" (pretrained), "t5" (from scratch, of the sizes below), or a Hugging Face folder of T5 or BERT.
       vocabulary: "pretrained" (the encoder's own), "sentencepiece" (trained on the corpus) or "byte".
       vocabulary_size: of a trained vocabulary.
+      decoder: None is a new decoder, of the sizes below. Or a Hugging Face folder of T5, whose decoder's layers it
+        starts from, and whose sizes it has; those below then say nothing. What it reads and writes are docid tokens all
+        the same, which have tables of their own.
       width: of the decoder, and of a T5 encoder from scratch. A pretrained encoder sets its own.
       encoder_layers, decoder_layers, heads, mlp_width: sizes; `encoder_layers` counts only for "t5".
       dropout: rate.
@@ -51,6 +54,7 @@ class Network(Settings):
     encoder: str = setting("minilm", identity=pretrained_lib.identity)
     vocabulary: str = setting("pretrained", choices=vocabularies.KINDS)
     vocabulary_size: int = setting(8000, at_least=1)
+    decoder: str | None = setting(None, neutral=None, identity=pretrained_lib.identity)
     width: int = setting(384, at_least=1)
     encoder_layers: int = setting(2, at_least=1)
     decoder_layers: int = setting(2, at_least=1)
@@ -66,6 +70,17 @@ class Network(Settings):
 
     def check(self) -> None:
         check_heads("Network", self.width, self.heads)
+        check_decoder("Network", self.encoder, self.decoder)
+
+
+def check_decoder(settings: str, encoder: str, decoder: str | None) -> None:
+    """Raises InputError for a pretrained decoder over an encoder from scratch."""
+    if decoder is not None and encoder == "t5":
+        raise InputError(
+            "a pretrained decoder reads states that an encoder from scratch does not give",
+            f"Set {settings}.encoder to a pretrained encoder, or {settings}.decoder to None.",
+            value=decoder,
+        )
 
 
 # A stack that reads text, and its parameters.
@@ -87,6 +102,29 @@ def decoder_config(sizes: Any, vocabulary_size: int) -> models.T5Config:
     )
 
 
+def make_decoder(sizes: Any, vocabulary_size: int) -> tuple[models.T5Config, dict[str, Any]]:
+    """The configuration of a decoder, and what it starts from: nothing, or what `pretrained.load_decoder` gives.
+
+    Args:
+      sizes: settings that have the fields of `Network` for `decoder` and for sizes.
+      vocabulary_size: of what it writes.
+    """
+    if sizes.decoder is None:
+        return decoder_config(sizes, vocabulary_size), {}
+    config, params = pretrained_lib.load_decoder(sizes.decoder, sizes.dropout)
+    return dataclasses.replace(config, vocab_size=vocabulary_size, logits_via_embedding=False), params
+
+
+def check_widths(encoder: Any, decoder: models.T5Config, name: str | None) -> None:
+    """Raises InputError where a pretrained decoder reads states of another width than its encoder's."""
+    if name is not None and encoder.emb_dim != decoder.emb_dim:
+        raise InputError(
+            f"a pretrained decoder reads states of width {decoder.emb_dim}, the encoder's are {encoder.emb_dim} wide",
+            "Name an encoder and a decoder of one width.",
+            value=name,
+        )
+
+
 def make_network(
     network: Network,
     vocabulary_size: int,
@@ -95,7 +133,8 @@ def make_network(
     *,
     query_pooling: str = "mean",
 ) -> tuple[models.EncoderDecoder, Mapping[str, Any] | None]:
-    """The network, and the pretrained parameters of its encoder (None where it starts from scratch).
+    """The network, and the pretrained parameters of its encoder (None where it starts from scratch). Where its decoder
+    is pretrained, these are with them: `decoder`, and `read`, the table of tokens that it was trained to read.
 
     Args:
       network: settings.
@@ -105,7 +144,7 @@ def make_network(
       query_pooling: "mean" or "cls": of the query's vector that decoder features get, as documents' vectors are pooled.
     """
     padded = -(-docids.vocab_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-    decoder = decoder_config(network, padded)
+    decoder, written = make_decoder(network, padded)
     pretrained: Mapping[str, Any] | None = None
     if start is not None:
         encoder: Any = start[0]
@@ -114,6 +153,11 @@ def make_network(
         encoder = dataclasses.replace(decoder, vocab_size=vocabulary_size)
     else:
         encoder, pretrained = pretrained_lib.load_stack(network.encoder, network.dropout)
+    check_widths(encoder, decoder, network.decoder)
+    if pretrained is not None:
+        pretrained = {name: pretrained[name] for name in ("token_embedder", "encoder")}
+        if written:
+            pretrained |= {"decoder": written["decoder"], "read": written["token_embedder"]["embedding"]}
     module = models.EncoderDecoder(
         encoder_config=encoder,
         decoder_config=decoder,
@@ -171,6 +215,8 @@ def initial_parameters(
     for name in ("token_embedder", "encoder"):
         if pretrained is not None:
             params[name] = jax.tree.map(np.asarray, pretrained[name])
+    if pretrained is not None and "decoder" in pretrained:
+        params = _with_decoder(params, pretrained)
     if network.outputs == "random":
         return params
     assert vectors is not None
@@ -190,6 +236,21 @@ def initial_parameters(
     table = np.pad(table, ((0, module.vocab_size - len(table)), (0, 0)))
     params = initialise_docid_tables(params, table, network.temperature)
     return params if additive or not module.pawa_layers else _with_head(params, module, network, docids, vectors, unit)
+
+
+def _with_decoder(params: dict, pretrained: Mapping[str, Any]) -> dict:
+    """A pretrained decoder's layers are put in. What they read first is as long as what they were trained to read."""
+    rows = params["decoder_token_embedder"]["embedding"]
+    return {
+        **params,
+        "decoder": {**params["decoder"], **jax.tree.map(np.asarray, pretrained["decoder"])},
+        "decoder_token_embedder": {"embedding": rows * np.float32(_length(pretrained["read"]) / _length(rows))},
+    }
+
+
+def _length(rows: np.ndarray) -> float:
+    """The root of the mean square of rows' lengths."""
+    return float(np.sqrt(np.mean(np.sum(np.square(rows, dtype=np.float64), axis=1))))
 
 
 def _unit_rows(x: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
+from gr_jax import models
 from gr_jax.errors import InputError
 from gr_jax.stages.keys import content_or_name
 
@@ -82,3 +83,17 @@ def load_stack(name: str, dropout: float) -> tuple[Any, dict[str, Any]]:
     folder = pretrained_folder(name)
     load = huggingface.load_t5 if huggingface.model_type(folder) == "t5" else huggingface.load_bert
     return load(folder, dropout_rate=dropout)
+
+
+def load_decoder(name: str, dropout: float) -> tuple[models.T5Config, dict[str, Any]]:
+    """Configuration of a Hugging Face folder of T5, and of its parameters `decoder`, the layers without an output
+    table, and `token_embedder`, which those layers were trained to read.
+
+    Raises:
+      InputError: there is no such folder, or it holds another network.
+    """
+    from gr_jax.interop import huggingface
+
+    config, params = huggingface.load_t5(pretrained_folder(name), dropout_rate=dropout)
+    layers = {part: value for part, value in params["decoder"].items() if part != "logits_dense"}
+    return config, {"decoder": layers, "token_embedder": params["token_embedder"]}

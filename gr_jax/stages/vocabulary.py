@@ -62,16 +62,26 @@ def vocabulary_of(corpus: Stage, reads: Reads) -> Stage:
 
 @stage(shared=True)
 def vocabulary(place: Place, corpus: pathlib.Path | None, words: Words) -> None:
-    """The pretrained encoder's vocabulary, bytes, or pieces trained on the documents."""
+    """The pretrained encoder's vocabulary, bytes, or pieces trained on the documents.
+
+    A pretrained one is the folder's `tokenizer.json`, or its `spiece.model` where it has no other.
+    """
     if words.kind == "byte":
         made: text_lib.Vocabulary = text_lib.ByteVocabulary()
     elif words.kind == "sentencepiece":
         assert corpus is not None
         made = text_lib.SentencePieceVocabulary.train(load_dataset(corpus).document_texts(), words.size)
     else:
-        made = text_lib.HuggingFaceVocabulary(pretrained.pretrained_folder(words.encoder) / "tokenizer.json")
+        made = _pretrained(pretrained.pretrained_folder(words.encoder))
     made.save(place.folder / "vocabulary")
     place.notes["size"] = made.size
+
+
+def _pretrained(folder: pathlib.Path) -> text_lib.Vocabulary:
+    tokenizer, pieces = folder / "tokenizer.json", folder / "spiece.model"
+    if pieces.is_file() and not tokenizer.is_file():
+        return text_lib.SentencePieceVocabulary(pieces)
+    return text_lib.HuggingFaceVocabulary(tokenizer)
 
 
 def load_vocabulary(folder: pathlib.Path) -> text_lib.Vocabulary:

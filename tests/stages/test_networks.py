@@ -7,7 +7,9 @@ from flax import traverse_util
 from gr_jax.docids import hierarchical_kmeans, residual_quantization
 from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
-from gr_jax.stages import networks
+from gr_jax.models import EncoderDecoder
+from gr_jax.stages import copy_networks, networks
+from gr_jax.systems import NgramWriting
 from tests.models import random_folders
 from tests.small_dsi import network
 
@@ -94,3 +96,65 @@ def test_a_pretrained_encoder(tmp_path, kind):
     assert module.feature_dim == module.encoder_config.emb_dim
     factors = networks.learning_rate_multipliers(module, settings, pretrained)
     assert factors["token_embedder"] == 0 and factors["encoder/layers_0"] == 0 and factors["encoder"] > 0
+
+
+READ = random_folders.token_batch(0, (9, 5, 7), 9, 97)
+WRITTEN = np.array([[0, 3, 5, 2], [0, 4, 4, 1], [0, 7, 2, 6]], np.int32)
+
+
+def whole(folder) -> tuple[dict, np.ndarray]:
+    """A T5's parameters, and the states of its decoder, before the scale of tied logits."""
+    config, params = huggingface.load_t5(folder)
+    features = np.asarray(EncoderDecoder(config).apply({"params": params}, READ, WRITTEN, method="features"))
+    return params, features * config.emb_dim**0.5 if config.logits_via_embedding else features
+
+
+@pytest.mark.parametrize("variant", random_folders.T5_VARIANTS)
+def test_a_pretrained_decoder_is_that_of_the_whole_t5(tmp_path, variant):
+    """But for its tables: with the rows that it was trained to read, its states are the same."""
+    folder = random_folders.write_t5(tmp_path / "t5", variant)
+    params, expected = whole(folder)
+    settings = network(encoder=str(folder), decoder=str(folder), vocabulary="pretrained", query_residual=False)
+    module, pretrained = networks.make_network(settings, 97, DOCIDS)
+    assert (module.decoder_sizes.num_decoder_layers, module.decoder_sizes.mlp_dim) == (2, 48)  # not the settings'
+    made = networks.initial_parameters(module, settings, pretrained, DOCIDS, None, 0)
+    rows, table = made["decoder_token_embedder"]["embedding"], params["token_embedder"]["embedding"]
+    assert rows.shape == (module.vocab_size, 32) and made["decoder"]["logits_dense"]["kernel"].shape == rows.T.shape
+    lengths = [np.sqrt(np.mean(np.sum(one**2, axis=1))) for one in (rows, table)]
+    np.testing.assert_allclose(*lengths, rtol=1e-5)
+    read = {**made, "decoder_token_embedder": {"embedding": table[: len(rows)]}}
+    found = module.apply({"params": read}, READ, WRITTEN, method="features")
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", random_folders.T5_VARIANTS)
+def test_a_pretrained_decoder_that_copies(tmp_path, variant):
+    """It reads and writes as the whole T5 does before it has learned to copy."""
+    folder = random_folders.write_t5(tmp_path / "t5", variant)
+    params, expected = whole(folder)
+    settings = NgramWriting(encoder=str(folder), decoder=str(folder), frozen=False)
+    module, made, frozen = copy_networks.make_network(settings, 97, [3, 7, 9])
+    states, _ = module.apply({"params": made}, READ, WRITTEN)
+    np.testing.assert_allclose(states, expected, rtol=1e-5, atol=1e-6)
+    logits = module.apply({"params": made}, states, method="word_logits")
+    rows = params["token_embedder"]["embedding"][[3, 7, 9]]
+    np.testing.assert_allclose(logits, expected @ rows.T * 32**-0.5, rtol=1e-4, atol=1e-5)
+    assert not frozen and copy_networks.make_network(NgramWriting(encoder=str(folder)), 97, [3])[2]
+
+
+def test_decoders_that_do_not_fit_their_encoders(tmp_path):
+    wide = random_folders.write_t5(tmp_path / "wide", "t5_1_0")
+    narrow = random_folders.write_bert(tmp_path / "narrow", hidden_size=16)
+    settings = network(encoder=str(narrow), decoder=str(wide), vocabulary="pretrained")
+    with pytest.raises(InputError, match="width 32.* 16 wide"):
+        networks.make_network(settings, 97, DOCIDS)
+    with pytest.raises(InputError, match="width 32.* 16 wide"):
+        copy_networks.make_network(NgramWriting(encoder=str(narrow), decoder=str(wide)), 97, [3])
+    with pytest.raises(InputError, match="not a t5 model"):
+        networks.make_network(network(encoder=str(narrow), decoder=str(narrow)), 97, DOCIDS)
+    for settings in (network, NgramWriting):
+        with pytest.raises(InputError, match="from scratch"):
+            settings(encoder="t5", decoder=str(wide))
+    with pytest.raises(InputError, match="stays as it is"):
+        NgramWriting(encoder=str(wide), multipliers={})
+    assert NgramWriting(encoder=str(wide), multipliers={}, frozen=False).multipliers == {}

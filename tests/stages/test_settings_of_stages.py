@@ -34,11 +34,12 @@ ALL = [
 LATER = {
     systems.PseudoQueries: {"generated"},
     systems.ContrastiveTraining: {"margin_mse", "teacher_kl", "in_batch"},
-    systems.Network: {"pawa_layers", "pawa_width"},
+    systems.Network: {"decoder", "pawa_layers", "pawa_width"},
     systems.Training: {"rdrop"},
     systems.Identifiers: {"permuted", "reserved"},
     systems.Encoders: {"pretrained_layers"},
     systems.Search: {"unread"},
+    systems.QueryGenerating: {"decoder", "frozen"},
 }
 
 
@@ -59,6 +60,7 @@ def test_every_field_is_part_of_the_configuration(kind):
         (systems.Network, "pawa_width", 8),
         (systems.Training, "rdrop", 0.15),
         (systems.Encoders, "pretrained_layers", 0),
+        (systems.QueryGenerating, "frozen", False),
     ],
 )
 def test_what_came_later_is_in_the_configuration_where_it_counts(kind, name, value):

@@ -102,7 +102,7 @@ def other(system: System, field: str, name: str, folders: Mapping[str, pathlib.P
     said = f"{cls.__name__}.{field}"
     if said in OTHER:
         return OTHER[said]
-    path = "encoder" if field == "encoder" else said
+    path = "encoder" if field in ("encoder", "decoder") else said
     if path in folders:
         return str(folders[path])
     value, rules = getattr(system if owner is None else owner, field), rules_of(cls, field)

@@ -156,8 +156,8 @@ def each(field: str, names: str) -> list[str]:
 
 
 NETWORK = (
-    "vocabulary_size width encoder_layers decoder_layers heads mlp_width dropout query_residual outputs temperature "
-    "cluster_temperature pawa_layers pawa_width"
+    "vocabulary_size decoder width encoder_layers decoder_layers heads mlp_width dropout query_residual outputs "
+    "temperature cluster_temperature pawa_layers pawa_width"
 )
 
 BM25: dict[str, list[str]] = {

@@ -40,11 +40,11 @@ class QueryGenerating(CopyTraining):
 
     Attributes:
       batch_size: documents of an update.
-      multipliers: for an encoder from scratch alone.
+      multipliers: for an encoder that is trained alone.
       evaluate_every: steps between measurements of −log p of dev queries; None measures at the end only.
       dev_queries: None, for `dev_documents` says how much of dev is measured on.
       keep_best: "dev/loss", whose lowest value chooses the parameters; None keeps the last.
-      encoder: a pretrained one is not trained further.
+      encoder: a pretrained one is not trained further, unless `frozen` is False.
       document_tokens, query_tokens: read and written of each.
       made: pseudo-queries of a document that training adds to its own: they teach to copy, and how questions look.
       others: documents without training queries that are read too, for each with some.
@@ -74,12 +74,6 @@ class QueryGenerating(CopyTraining):
                 "a generator is measured on documents with all of their dev queries",
                 "Leave QueryGenerating.dev_queries out, and set QueryGenerating.dev_documents.",
                 value=self.dev_queries,
-            )
-        if self.multipliers is not None and self.encoder != "t5":
-            raise InputError(
-                "a pretrained encoder of a generator stays as it is, which is all that multipliers say there",
-                "Leave QueryGenerating.multipliers out.",
-                value=dict(self.multipliers),
             )
 
 

@@ -178,7 +178,7 @@ def model(
     network = CopyNetworkModel(decoder.module, tuple(np.asarray(decoder.words).tolist()))
     params = jax.tree.map(np.asarray, dict(decoder.params))
     sources = question_tokens(queries.texts, dataset.transform, words, asking.views, writing.query_tokens)
-    frozen = writing.encoder != "t5"  # what never changes is computed once, of the questions that are drawn
+    frozen = writing.keeps_encoder  # what never changes is computed once, of the questions that are drawn
     views = len(asking.views)
     drawn = lists.drawn(settings.steps, settings.batch_size)
     asked_rows = (drawn[:, None] * views + np.arange(views)).ravel()

@@ -45,8 +45,8 @@ class NgramWriting(CopyTraining):
     the question as often as training questions' words stand in what they lead to.
 
     Attributes:
-      encoder: a pretrained one is not trained further.
-      multipliers: for an encoder from scratch alone.
+      encoder: a pretrained one is not trained further, unless `frozen` is False.
+      multipliers: for an encoder that is trained alone.
       spans, titles: of a document that a question may learn to write, in their views; a row takes as many as fit.
       pseudo_queries: so many of a document's, of which as many spans are drawn.
       span_tokens: of a span.
@@ -80,12 +80,6 @@ class NgramWriting(CopyTraining):
                 "an n-gram does not fit NgramWriting.row_targets",
                 f"Set it to {longest} or more.",
                 value=self.row_targets,
-            )
-        if self.multipliers is not None and self.encoder != "t5":
-            raise InputError(
-                "a pretrained encoder of a writer stays as it is, which is all that multipliers say there",
-                "Leave NgramWriting.multipliers out.",
-                value=dict(self.multipliers),
             )
 
     @property
