@@ -166,7 +166,9 @@ def _counted(params: dict, data: SourceTargets, own: Sequence[int], vocabulary: 
             first[target[0]] += 1
     shares = (first[list(own)] + 0.1) / (first.sum() + 0.1 * len(own))
     copy_mass = np.mean([rates[source[source != 0]].sum() for source in data.sources])
-    found: dict[str, Any] = {**params, "copy_bias": np.log(rates).astype(np.float32)}
+    bias = np.log(rates).astype(np.float32)
+    unused = len(params["copy_bias"]) - len(bias)  # rows of a pretrained table that no token of the vocabulary has
+    found: dict[str, Any] = {**params, "copy_bias": np.pad(bias, (0, unused), mode="minimum")}
     found["copy_next"] = np.float32(NEXT_PLACE)
     found["word_bias"] = np.log(shares * SHARE_OF_WORDS * copy_mass).astype(np.float32)
     found["copy_query"] = {"kernel": np.zeros_like(params["copy_query"]["kernel"])}
