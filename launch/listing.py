@@ -21,6 +21,7 @@ def listing() -> str:
     """The whole list."""
     files = {file: system_of(file) for file in _files("systems")}
     parts = [_about(cls, [file for file, name in files.items() if name == cls.__name__]) for cls in SYSTEMS]
+    parts.append("At a paper's size, instead of a system's file:\n" + "\n".join(map(_line, _files("papers"))))
     parts.append("After a system's file, --gin_file=…:")
     for folder, what in _FOLDERS.items():
         parts.append(f"{what}:\n" + "\n".join(_line(file) for file in _files(folder)))

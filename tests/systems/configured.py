@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import gin
 
@@ -15,28 +15,31 @@ from gr_jax.systems import System, configuration
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 # What some of the files require.
-MACROS = {"CORPUS": "mine", "MODEL_DIR": "runs/mine", "T5": "t5", "BERT": "bert"}
+MACROS = {
+    "CORPUS": "mine", "MODEL_DIR": "runs/mine", "T5": "t5", "BERT": "bert", "T5_BASE": "t5_base",
+    "BERT_BASE": "bert_base", "GENERATED": "generated", "TEACHER": "runs/teacher",
+}  # fmt: skip
 
 
 @contextlib.contextmanager
-def parsed(*files: str, bindings: Sequence[str] = ()) -> Iterator[None]:
-    """With gin's configuration of these files, "systems/gdr" for gin_configs/systems/gdr.gin, and of bindings."""
+def parsed(*files: str, bindings: Sequence[str] = (), macros: Mapping[str, str] = MACROS) -> Iterator[None]:
+    """With gin's configuration of these files, "systems/gdr" for gin_configs/systems/gdr.gin, macros and bindings."""
     gin.clear_config()
     before = os.getcwd()
     os.chdir(CHECKOUT)
     try:
-        macros = [f'{name} = "{value}"' for name, value in MACROS.items()]
+        given = [f'{name} = "{value}"' for name, value in macros.items()]
         named = [f"gin_configs/{name}.gin" for name in files]
-        gin.parse_config_files_and_bindings(named, [*macros, *bindings], finalize_config=False)
+        gin.parse_config_files_and_bindings(named, [*given, *bindings], finalize_config=False)
         yield
     finally:
         os.chdir(before)
         gin.clear_config()
 
 
-def resolved(*files: str, bindings: Sequence[str] = ()) -> System:
+def resolved(*files: str, bindings: Sequence[str] = (), macros: Mapping[str, str] = MACROS) -> System:
     """The system that they make."""
-    with parsed(*files, bindings=bindings):
+    with parsed(*files, bindings=bindings, macros=macros):
         return as_bound()
 
 
