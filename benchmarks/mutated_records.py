@@ -17,7 +17,7 @@ from gr_jax.corpus import Qrels, Queries, beir, dpr_files, kilt, kilt_pages, kil
 from gr_jax.datasets import samples
 from gr_jax.errors import InputError
 
-VALUES = (None, True, -1, 2**70, 0.5, "", " ", "\ud800", "\x00", [], [None], {}, {"a": 1}, "x" * 300)
+VALUES: tuple[Any, ...] = (None, True, -1, 2**70, 0.5, "", " ", "\ud800", "\x00", [], [None], {}, {"a": 1}, "x" * 300)
 TEXTS = (b"", b"\xff", b"\x00", b'"', b"\\", b"{", b"]", b"\t", b"\r", b"\xef\xbb\xbf", "\u2028".encode(), b"NaN")
 
 

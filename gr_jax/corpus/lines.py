@@ -22,7 +22,7 @@ try:  # unzips in a third of the time
     from isal import igzip, isal_zlib
 
     _GzipFile: Any = igzip.IGzipFile
-    _DAMAGED: tuple[type[Exception], ...] = (zlib.error, isal_zlib.error)
+    _DAMAGED: Any = (zlib.error, isal_zlib.error)
 except ImportError:
     _GzipFile, _DAMAGED = gzip.GzipFile, (zlib.error,)
 

@@ -14,6 +14,7 @@ from flax.traverse_util import flatten_dict
 
 from gr_jax import models, systems
 from gr_jax.corpus import read_beir
+from gr_jax.datasets import kind, samples
 from gr_jax.docids import Docids
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.interop import huggingface
@@ -30,7 +31,6 @@ from gr_jax.text import ByteVocabulary, HuggingFaceVocabulary
 from gr_jax.training.packing import Pairs
 from gr_jax.training.task import TrainSettings
 from launch import listing
-from tests import small_data
 from tests.models import random_folders
 from tests.systems.configured import CHECKOUT, MACROS, resolved
 
@@ -386,38 +386,17 @@ def test_gdr_at_full_size(stage, full_size):
 
 # ── Narrowed, and else as they are
 
-WORDS = (
-    "river mountain bridge harbour castle garden market library museum station village valley forest island temple "
-    "tower palace school theatre railway engine painter singer writer captain farmer doctor teacher lawyer sailor"
-).split()
-SENTENCES = (
-    "The {0} was built beside the {1} and belongs to the {2}.",
-    "Many people visit the {0} because a {2} once lived in the {1}.",
-    "A {2} wrote about the {0} that stands near the old {1}.",
-)
-QUESTIONS_OF = ("where is the {0} of the {1}", "who owns the {0} beside the {1}", "which {0} did the {2} write about")
-
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """30 documents with titles; 60 questions of train, and some of dev and test."""
-    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("pages") / "nq"
-    rows, asked = [], []
-    splits: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
-    for number, word in enumerate(WORDS):
-        others = [word, *rng.choice([one for one in WORDS if one != word], 2, replace=False).tolist()]
-        title = f"The {others[0]} of the {others[1]}"
-        rows.append({"_id": f"d{number}", "title": title, "text": " ".join(one.format(*others) for one in SENTENCES)})
-        wanted = ("train", "train", "dev" if number % 2 else "test")
-        for split, question in zip(wanted, QUESTIONS_OF, strict=True):
-            asked.append({"_id": f"q{len(asked)}", "text": question.format(*others)})
-            splits[split].append(f"q{len(asked) - 1}\td{number}\t1\n")
-    (folder / "qrels").mkdir(parents=True)
-    small_data.write_jsonl(folder / "corpus.jsonl", rows)
-    small_data.write_jsonl(folder / "queries.jsonl", asked)
-    for split, lines in splits.items():
-        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
-    return folder
+    """The sample of NQ-320k that `launch.data sample` builds, of a record for every question."""
+    folder = tmp_path_factory.mktemp("nq")
+    samples.nq(folder / "raw")
+    kind("nq320k").build(folder / "raw", folder / "built", "page", 1, False)
+    return folder / "built"
+
+
+ROWS = 300  # of the tables of tokens: more than there are words
 
 
 @pytest.fixture(scope="module")
@@ -427,12 +406,19 @@ def narrow(tmp_path_factory, pages) -> dict[str, str]:
     import tokenizers
 
     root = tmp_path_factory.mktemp("narrow")
-    sizes = {"d_model": 32, "d_kv": 16, "num_heads": 2, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2}
+    sizes = {"d_model": 32, "d_kv": 16, "num_heads": 2, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2,
+             "vocab_size": ROWS}  # fmt: skip
     random_folders.write_t5(root / "t5", "t5_1_0", **sizes)
     random_folders.write_bert(
-        root / "bert", hidden_size=32, num_attention_heads=2, num_hidden_layers=2, max_position_embeddings=512
+        root / "bert",
+        vocab_size=ROWS,
+        hidden_size=32,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        max_position_embeddings=512,
     )
-    words = sorted({*re.findall(r"\w+", " ".join([*SENTENCES, *QUESTIONS_OF])), *WORDS} - set("012"))
+    dataset = read_beir(pages)
+    words = sorted(set(re.findall(r"\w+", " ".join([*dataset.document_texts(), *dataset.queries.texts]))))
     for name, special, around in (
         ("t5", ["<pad>", "</s>", "<unk>"], "$A </s>"),
         ("bert", ["[PAD]", "[UNK]", "[CLS]", "[SEP]"], "[CLS] $A [SEP]"),
@@ -443,7 +429,7 @@ def narrow(tmp_path_factory, pages) -> dict[str, str]:
         used = [(one, ids[one]) for one in special if one in around]
         tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single=around, special_tokens=used)
         tokenizer.save(str(root / name / "tokenizer.json"))
-    corpus = read_beir(pages).corpus
+    corpus = dataset.corpus
     texts = [
         f"{question} of {title}" for title in corpus.titles for question in ("where", "who", "what", "when", "how")
     ]
@@ -460,10 +446,9 @@ def test_a_table_may_have_rows_that_no_token_has(narrow, pages, tmp_path):
     """As T5's has: 32,128 of them, for 32,100 tokens."""
     paper("seal", "SEAL.trained = False", **narrow).run(pages, tmp_path / "run", until="model", say=lambda line: None)
     decoder = CopyDecoder.load(tmp_path / "run" / "model")
-    rows = random_folders.T5["vocab_size"]
     tokens = HuggingFaceVocabulary(narrow["T5_BASE"]).size
     bias = np.asarray(decoder.params["copy_bias"])
-    assert tokens < rows == decoder.output_vocab_size == len(bias)
+    assert tokens < ROWS == decoder.output_vocab_size == len(bias)
     assert np.isfinite(bias).all() and (bias[tokens:] == bias[:tokens].min()).all()
 
 
