@@ -89,7 +89,7 @@ def model(
         model=LateInteractionModel(encoder.module, contrastive.loss_of(training), chunks=training.chunks),
         batches=StateBatches(batches, of_documents),
         initial_params=encoder.params,
-        multipliers=contrastive.learning_rate_multipliers(encoder.params, pretrained, learning.FASTER),
+        multipliers=contrastive.learning_rate_multipliers(encoder.params, pretrained, learning.faster(network)),
         evaluate=contrastive.evaluation(_Projecting(separate, read, of_documents), dataset, judged, training),
     )
     found = fit(place, task, training).params
