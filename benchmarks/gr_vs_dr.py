@@ -9,7 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import gr_vs_dr_bounds, gr_vs_dr_calibration, gr_vs_dr_dense, gr_vs_dr_late, harness, records
+from benchmarks import (
+    gr_vs_dr_bounds,
+    gr_vs_dr_calibration,
+    gr_vs_dr_codebook,
+    gr_vs_dr_dense,
+    gr_vs_dr_late,
+    harness,
+    records,
+)
 
 NAME = "gr_vs_dr"
 STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
@@ -17,6 +25,7 @@ STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
     "negatives": lambda: [*gr_vs_dr_dense.rows_of_negatives(), *gr_vs_dr_late.rows_of_negatives()],
     "hard": gr_vs_dr_dense.rows_of_hard,
     "dimension": lambda: [*gr_vs_dr_dense.rows_of_dimension(), *gr_vs_dr_late.rows_of_dimension()],
+    "codebook": gr_vs_dr_codebook.rows,
     "calibration": gr_vs_dr_calibration.rows,
 }
 DRAWN = ("negatives", "hard", "dimension")

@@ -4,6 +4,7 @@ from gr_jax.docids.children import children as children
 from gr_jax.docids.clusters import memberships as memberships
 from gr_jax.docids.clusters import name_clusters as name_clusters
 from gr_jax.docids.clusters import names_of_clusters as names_of_clusters
+from gr_jax.docids.codes import codes_of as codes_of
 from gr_jax.docids.contextual_tokens import ContextualTokens as ContextualTokens
 from gr_jax.docids.contextual_tokens import contextual_tokens as contextual_tokens
 from gr_jax.docids.docids import Docids as Docids
