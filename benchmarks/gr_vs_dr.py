@@ -14,6 +14,7 @@ from benchmarks import (
     gr_vs_dr_calibration,
     gr_vs_dr_codebook,
     gr_vs_dr_dense,
+    gr_vs_dr_growth,
     gr_vs_dr_late,
     harness,
     records,
@@ -26,6 +27,7 @@ STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
     "hard": gr_vs_dr_dense.rows_of_hard,
     "dimension": lambda: [*gr_vs_dr_dense.rows_of_dimension(), *gr_vs_dr_late.rows_of_dimension()],
     "codebook": gr_vs_dr_codebook.rows,
+    "growth": gr_vs_dr_growth.rows,
     "calibration": gr_vs_dr_calibration.rows,
 }
 DRAWN = ("negatives", "hard", "dimension")
@@ -53,6 +55,7 @@ def draw() -> None:
     current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
     for study in DRAWN:
         gr_vs_dr_dense.draw(study, current)
+    gr_vs_dr_growth.draw(current)
 
 
 if __name__ == "__main__":

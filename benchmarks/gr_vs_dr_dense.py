@@ -66,7 +66,14 @@ _PROTOCOL = (
 
 
 def arm(
-    negatives: int | None = 31, *, hard: float = 0.0, width: int = WIDTH, seeds: Sequence[int] = (0,)
+    negatives: int | None = 31,
+    *,
+    hard: float = 0.0,
+    width: int = WIDTH,
+    seeds: Sequence[int] = (0,),
+    data: str = DATA,
+    subset: str = "",
+    flags: Sequence[str] = (),
 ) -> tuple[RecipeRun, ...]:
     """Standard DR, once for each seed.
 
@@ -74,12 +81,16 @@ def arm(
       negatives: K of each query; None: all documents.
       hard: share of them that BM25 finds; the others are drawn at random.
       width: of the vectors.
+      seeds: of the training.
+      data, subset: the documents.
+      flags: over the protocol's.
     """
     return tuple(
         RecipeRun(
-            GROUP, DATA, "dpr", f"{label(negatives, hard=hard, width=width)}_{seed}",
+            GROUP, data, "dpr", f"{label(negatives, hard=hard, width=width)}_{seed}", subset=subset,
             flags=(
-                *_PROTOCOL, *drawn(negatives, hard), f"Encoders.projection={width}", f"ContrastiveTraining.seed={seed}",
+                *_PROTOCOL, *drawn(negatives, hard), f"Encoders.projection={width}",
+                f"ContrastiveTraining.seed={seed}", *flags,
             ),
         )
         for seed in seeds

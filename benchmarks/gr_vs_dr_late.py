@@ -18,14 +18,22 @@ MVDR = Side("MVDR", "ColBERT", 1.0)
 _PROTOCOL = (*PROTOCOL, "ColBERT.frozen_documents=True", 'Interaction.projection="layers"')
 
 
-def arm(negatives: int | None = 31, *, width: int = WIDTH, seeds: Sequence[int] = (0,)) -> tuple[RecipeRun, ...]:
+def arm(
+    negatives: int | None = 31,
+    *,
+    width: int = WIDTH,
+    seeds: Sequence[int] = (0,),
+    data: str = DATA,
+    subset: str = "",
+    flags: Sequence[str] = (),
+) -> tuple[RecipeRun, ...]:
     """Late interaction, once for each seed; see `gr_vs_dr_dense.arm`."""
     return tuple(
         RecipeRun(
-            GROUP, DATA, "colbert", f"{gr_vs_dr_dense.label(negatives, width=width)}_{seed}",
+            GROUP, data, "colbert", f"{gr_vs_dr_dense.label(negatives, width=width)}_{seed}", subset=subset,
             flags=(
                 *_PROTOCOL, *gr_vs_dr_dense.drawn(negatives),
-                f"Interaction.dimension={width}", f"ContrastiveTraining.seed={seed}",
+                f"Interaction.dimension={width}", f"ContrastiveTraining.seed={seed}", *flags,
             ),
         )
         for seed in seeds

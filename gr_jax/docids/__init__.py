@@ -11,6 +11,7 @@ from gr_jax.docids.docids import Docids as Docids
 from gr_jax.docids.hierarchical_kmeans import hierarchical_kmeans as hierarchical_kmeans
 from gr_jax.docids.numeric import atomic as atomic
 from gr_jax.docids.numeric import naive_numeric as naive_numeric
+from gr_jax.docids.residual_quantization import docids_of_codes as docids_of_codes
 from gr_jax.docids.residual_quantization import residual_quantization as residual_quantization
 from gr_jax.docids.spans import TokenText as TokenText
 from gr_jax.docids.spans import token_text as token_text
