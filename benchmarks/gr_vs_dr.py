@@ -16,6 +16,7 @@ from benchmarks import (
     gr_vs_dr_dense,
     gr_vs_dr_growth,
     gr_vs_dr_late,
+    gr_vs_dr_remedies,
     harness,
     records,
 )
@@ -28,6 +29,7 @@ STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
     "dimension": lambda: [*gr_vs_dr_dense.rows_of_dimension(), *gr_vs_dr_late.rows_of_dimension()],
     "codebook": gr_vs_dr_codebook.rows,
     "growth": gr_vs_dr_growth.rows,
+    "remedies": gr_vs_dr_remedies.rows,
     "calibration": gr_vs_dr_calibration.rows,
 }
 DRAWN = ("negatives", "hard", "dimension")
@@ -56,6 +58,7 @@ def draw() -> None:
     for study in DRAWN:
         gr_vs_dr_dense.draw(study, current)
     gr_vs_dr_growth.draw(current)
+    gr_vs_dr_remedies.draw(current)
 
 
 if __name__ == "__main__":
