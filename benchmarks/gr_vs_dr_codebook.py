@@ -113,11 +113,11 @@ def ceiling(run: RecipeRun, split: str, encoder: Callable[[RecipeRun], DenseEnco
     """What exact search reaches on a split.
 
     Args:
-      run: made where it is not.
+      run: trained where it is not.
       split: of its data.
       encoder, vectors: from the run to the encoder of questions, and to the vectors of documents.
     """
-    run.make()
+    run.train()
     return dict(searched(encoder(run), vectors(run), run, split))
 
 

@@ -53,9 +53,9 @@ def runs() -> dict[str, RecipeRun]:
 
 @functools.cache
 def growing(system: str) -> Growing:
-    """The documents, for a system, which is made where it is not."""
+    """The documents, for a system, which is indexed where it is not."""
     run = runs()[system]
-    run.make()
+    run.index()
     return Growing(run, tuple(PARTS))
 
 

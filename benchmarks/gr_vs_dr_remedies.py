@@ -130,11 +130,11 @@ def of_codebook(run: RecipeRun, remedy: str, beams: int) -> Values:
     """A point of GR-codebook.
 
     Args:
-      run: made where it is not.
+      run: indexed where it is not.
       remedy: "writes", "backs off" or "shallow prefix".
       beams: of the search; of shallow prefixes, how many.
     """
-    run.make()
+    run.index()
     retriever: Any = gr_jax.load(run.folder / "index").retriever
     dataset = read_beir(run.source)
     queries, right = asked(dataset)
@@ -157,10 +157,10 @@ def of_gdr(run: RecipeRun, chosen: int) -> Values:
     """A point of GDR.
 
     Args:
-      run: made where it is not.
+      run: indexed where it is not.
       chosen: clusters looked into.
     """
-    run.make()
+    run.index()
     retriever = gr_jax.load(run.folder / "index").retriever
     assert isinstance(retriever, GDRRetriever)
     dataset = read_beir(run.source)

@@ -30,7 +30,7 @@ class SmallRun(RecipeRun):
     def source(self):
         return pathlib.Path(self.root) / "beir"
 
-    def make(self):
+    def train(self):
         pass
 
 

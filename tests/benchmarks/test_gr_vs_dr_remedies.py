@@ -36,7 +36,7 @@ class SmallRun(RecipeRun):
     def source(self) -> pathlib.Path:
         return pathlib.Path(self.root) / "beir"
 
-    def make(self) -> None:
+    def index(self) -> None:
         pass
 
 
