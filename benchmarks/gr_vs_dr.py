@@ -9,14 +9,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import gr_vs_dr_bounds, gr_vs_dr_calibration, gr_vs_dr_dense, harness, records
+from benchmarks import (
+    gr_vs_dr_bounds,
+    gr_vs_dr_calibration,
+    gr_vs_dr_codebook,
+    gr_vs_dr_dense,
+    gr_vs_dr_growth,
+    gr_vs_dr_late,
+    gr_vs_dr_remedies,
+    harness,
+    records,
+)
 
 NAME = "gr_vs_dr"
 STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
     "bounds": gr_vs_dr_bounds.rows,
-    "negatives": gr_vs_dr_dense.rows_of_negatives,
+    "negatives": lambda: [*gr_vs_dr_dense.rows_of_negatives(), *gr_vs_dr_late.rows_of_negatives()],
     "hard": gr_vs_dr_dense.rows_of_hard,
-    "dimension": gr_vs_dr_dense.rows_of_dimension,
+    "dimension": lambda: [*gr_vs_dr_dense.rows_of_dimension(), *gr_vs_dr_late.rows_of_dimension()],
+    "codebook": gr_vs_dr_codebook.rows,
+    "growth": gr_vs_dr_growth.rows,
+    "remedies": gr_vs_dr_remedies.rows,
     "calibration": gr_vs_dr_calibration.rows,
 }
 DRAWN = ("negatives", "hard", "dimension")
@@ -44,6 +57,8 @@ def draw() -> None:
     current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
     for study in DRAWN:
         gr_vs_dr_dense.draw(study, current)
+    gr_vs_dr_growth.draw(current)
+    gr_vs_dr_remedies.draw(current)
 
 
 if __name__ == "__main__":

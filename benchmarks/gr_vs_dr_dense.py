@@ -3,7 +3,7 @@
 Standard DR: MiniLM reads documents once and its states stay; the side of queries is trained with a projection of both
 by two layers, which starts at random. A query's negatives are exactly those that are drawn for it. All arms have equal
 pairs, steps and seeds; their last parameters are taken. End points of a curve and what is tested have three seeds.
-Other points have one.
+Other points have one. `benchmarks.gr_vs_dr_late` has the rows of late interaction.
 
 Before anything was trained: the 3,976 questions of both test splits of `squad_dev` show a difference of .014 at 80%
 power where a tenth of them differ.
@@ -11,6 +11,7 @@ power where a tenth of them differ.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
@@ -35,17 +36,44 @@ TESTED = (8, 32, 128)
 TEMPERATURE = 0.05
 Values = Mapping[str, float]
 
-_PROTOCOL = (
-    "DPR.frozen_documents=True", "DPR.query_training=None", "Search.hybrid=False", "Search.unread=None",
-    f"Encoders.temperature={TEMPERATURE}", "Encoders.document_length=256",
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A system that is studied.
+
+    Attributes:
+      name: in rows.
+      system: in its own tables.
+      temperature: of its training.
+    """
+
+    name: str
+    system: str
+    temperature: float
+
+
+DR = Side("DR", "DPR", TEMPERATURE)
+PROTOCOL = (
+    "Encoders.document_length=256", "ContrastiveTraining.learning_rate=3e-5",
     f"ContrastiveTraining.steps={STEPS}", "ContrastiveTraining.batch_size=32", "ContrastiveTraining.warmup_steps=30",
     "ContrastiveTraining.held_out=None", "ContrastiveTraining.keep_best=None",
     f"ContrastiveTraining.evaluate_every={STEPS}", f"ContrastiveTraining.checkpoint_every={STEPS // 2}",
 )  # fmt: skip
+_PROTOCOL = (
+    *PROTOCOL, "DPR.frozen_documents=True", "DPR.query_training=None", "Search.hybrid=False", "Search.unread=None",
+    f"Encoders.temperature={TEMPERATURE}",
+)  # fmt: skip
 
 
 def arm(
-    negatives: int | None = 31, *, hard: float = 0.0, width: int = WIDTH, seeds: Sequence[int] = (0,)
+    negatives: int | None = 31,
+    *,
+    hard: float = 0.0,
+    width: int = WIDTH,
+    seeds: Sequence[int] = (0,),
+    data: str = DATA,
+    subset: str = "",
+    flags: Sequence[str] = (),
 ) -> tuple[RecipeRun, ...]:
     """Standard DR, once for each seed.
 
@@ -53,21 +81,37 @@ def arm(
       negatives: K of each query; None: all documents.
       hard: share of them that BM25 finds; the others are drawn at random.
       width: of the vectors.
+      seeds: of the training.
+      data, subset: the documents.
+      flags: over the protocol's.
     """
-    name = "all" if negatives is None else str(negatives)
-    label = "_".join((f"k{name}", *([f"hard{hard:g}"] if hard else []), *([f"r{width}"] if width != WIDTH else [])))
-    drawn = () if negatives is None else (f"Mining.kept={max(16, negatives)}", "ContrastiveTraining.in_batch=False")
     return tuple(
         RecipeRun(
-            GROUP, DATA, "dpr", f"{label}_{seed}",
+            GROUP, data, "dpr", f"{label(negatives, hard=hard, width=width)}_{seed}", subset=subset,
             flags=(
-                *_PROTOCOL, *drawn,
-                f"ContrastiveTraining.negatives={negatives}", f"Encoders.projection={width}",
-                f"Mining.shares={shares(hard)}", f"ContrastiveTraining.seed={seed}",
+                *_PROTOCOL, *drawn(negatives, hard), f"Encoders.projection={width}",
+                f"ContrastiveTraining.seed={seed}", *flags,
             ),
         )
         for seed in seeds
     )  # fmt: skip
+
+
+def label(negatives: int | None, *, hard: float = 0.0, width: int = WIDTH) -> str:
+    """What tells an arm apart."""
+    parts = [f"k{named(negatives)}", *([f"hard{hard:g}"] if hard else []), *([f"r{width}"] if width != WIDTH else [])]
+    return "_".join(parts)
+
+
+def drawn(negatives: int | None, hard: float = 0.0) -> tuple[str, ...]:
+    """Flags of a query's negatives; see `arm`."""
+    some = () if negatives is None else (f"Mining.kept={max(16, negatives)}", "ContrastiveTraining.in_batch=False")
+    return (*some, f"ContrastiveTraining.negatives={negatives}", f"Mining.shares={shares(hard)}")
+
+
+def named(negatives: int | None) -> str:
+    """A number of negatives, in titles."""
+    return "all" if negatives is None else str(negatives)
 
 
 def shares(hard: float) -> dict[str, float]:
@@ -75,18 +119,17 @@ def shares(hard: float) -> dict[str, float]:
     return {kind: share for kind, share in (("bm25", hard), ("random", 1.0 - hard)) if share}
 
 
-def evaluated(runs: Sequence[RecipeRun]) -> Evaluation:
+def evaluated(runs: Sequence[RecipeRun], side: Side = DR) -> Evaluation:
     """Every query's mean over the seeds, over both splits."""
-    return pooled.evaluation(runs, "DPR", SPLITS, MEASURES)
+    return pooled.evaluation(runs, side.system, SPLITS, MEASURES)
 
 
-def reached(runs: Sequence[RecipeRun]) -> Values:
+def reached(runs: Sequence[RecipeRun], side: Side = DR) -> Values:
     """What it reached, and how sure it is: p̂ is the softmax over all documents at the temperature of training."""
-    values = dict(evaluated(runs))
+    values = dict(evaluated(runs, side))
     scores = []
     for run in runs:
         searcher, dataset = gr_jax.load(run.folder / "index"), read_beir(run.source)
-        assert isinstance(searcher.retriever, DenseRetriever)
         for split in SPLITS:
             asked, qrels = dataset.split_queries(split), dataset.split(split)
             found = searcher.retrieve(asked.texts, len(searcher.corpus))
@@ -94,13 +137,13 @@ def reached(runs: Sequence[RecipeRun]) -> Values:
                 [place for place, at in enumerate(row) if qrels[one].get(searcher.corpus.doc_ids[at], 0) > 0]
                 for one, row in zip(asked.ids, found.doc_index, strict=True)
             ]
-            scores.append(calibration.brier(calibration.of_corpus(found.score / TEMPERATURE, right)))
+            scores.append(calibration.brier(calibration.of_corpus(found.score / side.temperature, right)))
     return values | {"Brier": float(np.mean(scores)), "core-minutes": max(run.core_minutes() for run in runs)}
 
 
-def above(first: Sequence[RecipeRun], second: Sequence[RecipeRun]) -> Values:
+def above(first: Sequence[RecipeRun], second: Sequence[RecipeRun], side: Side = DR) -> Values:
     """How far one arm is above another."""
-    return pooled.differences(evaluated(first), evaluated(second))
+    return pooled.differences(evaluated(first, side), evaluated(second, side))
 
 
 def principal(width: int) -> Values:
@@ -145,15 +188,15 @@ def widths() -> dict[int, tuple[RecipeRun, ...]]:
 def rows_of_negatives() -> list[harness.Row]:
     """The study."""
     arms = negatives()
-    table = [_row("negatives", f"K = {_named(count)}", runs) for count, runs in arms.items()]
-    return [*table, _above("negatives", "K = all", arms[None], "K = 1", arms[1], claimed=False)]
+    table = [row("negatives", f"K = {named(count)}", runs) for count, runs in arms.items()]
+    return [*table, row_above("negatives", "K = all", arms[None], "K = 1", arms[1], claimed=False)]
 
 
 def rows_of_hard() -> list[harness.Row]:
     """The study."""
     arms = hard()
-    table = [_row("hard", f"share {ratio:g}", runs) for ratio, runs in arms.items()]
-    return [*table, _above("hard", "share 1", arms[1.0], "share 0", arms[0.0], claimed=False)]
+    table = [row("hard", f"share {ratio:g}", runs) for ratio, runs in arms.items()]
+    return [*table, row_above("hard", "share 1", arms[1.0], "share 0", arms[0.0], claimed=False)]
 
 
 def rows_of_dimension() -> list[harness.Row]:
@@ -161,7 +204,7 @@ def rows_of_dimension() -> list[harness.Row]:
     from benchmarks import dense_quality
 
     arms, run = widths(), dense_quality.ZERO_SHOT[DATA]
-    table = [_row("dimension", f"r = {width}", runs) for width, runs in arms.items()]
+    table = [row("dimension", f"r = {width}", runs) for width, runs in arms.items()]
     for width in WIDTHS:
         table.append(
             harness.Row(
@@ -174,7 +217,7 @@ def rows_of_dimension() -> list[harness.Row]:
             )
         )
     for narrow, wide in zip(TESTED, TESTED[1:], strict=False):
-        table.append(_above("dimension", f"r = {wide}", arms[wide], f"r = {narrow}", arms[narrow], claimed=True))
+        table.append(row_above("dimension", f"r = {wide}", arms[wide], f"r = {narrow}", arms[narrow], claimed=True))
     return table
 
 
@@ -183,7 +226,7 @@ def draw(study: str, current: Mapping[str, Values]) -> None:
     from gr_jax.evaluation import plots
 
     axes: Mapping[str, tuple[str, Mapping[str, float]]] = {
-        "negatives": ("negatives a query", {f"K = {_named(count)}": count or 2066 for count in NEGATIVES}),
+        "negatives": ("negatives a query", {f"K = {named(count)}": count or 2066 for count in NEGATIVES}),
         "hard": ("share of hard negatives", {f"share {ratio:g}": ratio for ratio in RATIOS}),
         "dimension": ("width of the vectors", {f"r = {width}": width for width in WIDTHS}),
     }
@@ -194,7 +237,7 @@ def draw(study: str, current: Mapping[str, Values]) -> None:
             for title, at in points.items()
             if f"{study}: {side}, {title}" in current
         }
-        for side in ("DR", "PCA")
+        for side in ("DR", "MVDR", "PCA")
     }
     lines = {side: sorted(line.items()) for side, line in found.items() if len(line) > 1}
     if lines:
@@ -202,32 +245,41 @@ def draw(study: str, current: Mapping[str, Values]) -> None:
         (harness.RESULTS / f"gr_vs_dr_{study}.svg").write_bytes(plots.to_svg(figure))
 
 
-def _named(count: int | None) -> str:
-    return "all" if count is None else str(count)
-
-
-def _row(study: str, title: str, runs: Sequence[RecipeRun]) -> harness.Row:
+def row(study: str, title: str, runs: Sequence[RecipeRun], side: Side = DR) -> harness.Row:
+    """What an arm reached."""
     return harness.Row(
-        name=f"{study}: DR, {title}",
+        name=f"{study}: {side.name}, {title}",
         config={"splits": list(SPLITS)},
-        measure=functools.partial(reached, runs),
+        measure=functools.partial(reached, runs, side),
         corpus=runs[0].fingerprint,
         seeds=SEEDS[: len(runs)],
         runs=list(runs),
     )
 
 
-def _above(
-    study: str, first: str, runs: Sequence[RecipeRun], second: str, others: Sequence[RecipeRun], *, claimed: bool
+def row_above(
+    study: str,
+    first: str,
+    runs: Sequence[RecipeRun],
+    second: str,
+    others: Sequence[RecipeRun],
+    *,
+    claimed: bool,
+    side: Side = DR,
 ) -> harness.Row:
+    """How far one arm is above another.
+
+    Args:
+      claimed: the row is short where it is not.
+    """
     return harness.Row(
-        name=f"{study}: DR, {first} above {second}",
+        name=f"{study}: {side.name}, {first} above {second}",
         config={"splits": list(SPLITS), "first": first, "second": second},
-        measure=functools.partial(above, runs, others),
+        measure=functools.partial(above, runs, others, side),
         at_least={f"{MEASURE} above": 1e-9} if claimed else {},
         at_most={f"p {MEASURE}": 0.05} if claimed else {},
         corpus=runs[0].fingerprint,
         seeds=SEEDS[: len(runs)],
         runs=[*runs, *others],
-        note="paired t-test over queries, of means over three seeds",
+        note=f"paired t-test over queries, {'of means over three seeds' if len(runs) > 1 else 'of one training'}",
     )

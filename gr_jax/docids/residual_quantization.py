@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from gr_jax import clustering
 from gr_jax.docids import rows
@@ -64,7 +67,36 @@ def residual_quantization(
             points, levels=levels, bits=bits, seed=seed, iterations=iterations, progress=progress
         )
     codes, errors = clustering.quantize(points, codebooks, beams=beams, progress=progress)
-    levels, bits = len(codebooks), int(codebooks.shape[1]).bit_length() - 1
+    meta = {"beams": beams, "seed": seed, "metric": metric, "iterations": iterations}
+    meta["reconstruction_error"] = float(errors.mean(dtype=np.float64))
+    bits = int(codebooks.shape[1]).bit_length() - 1
+    return docids_of_codes(
+        codes, bits=bits, collisions=collisions, reserved=reserved, first_token=first_token, meta=meta
+    )
+
+
+def docids_of_codes(
+    codes: Int[np.ndarray, "n levels"],
+    *,
+    bits: int,
+    collisions: str = "number",
+    reserved: int = 64,
+    first_token: int = 2,
+    meta: Mapping[str, Any],
+) -> Docids:
+    """Docids of codes; see `residual_quantization`. With "reserved" numbers those of some documents stay what they are
+    whatever documents stand behind them.
+
+    Args:
+      codes: of each document's vector.
+      bits: each is one of 2^bits.
+      collisions, reserved, first_token: see `residual_quantization`.
+      meta: how they were made, beside what is given here.
+
+    Raises:
+      InputError: more documents with the same codes than numbers are reserved.
+    """
+    levels = codes.shape[1]
     blocks = [(first_token + (level << bits), 1 << bits) for level in range(levels)]
     tokens = codes + np.asarray([start for start, _ in blocks], np.int32)  # --> [n, levels]
     _, same, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
@@ -92,14 +124,10 @@ def residual_quantization(
         meta={
             "levels": levels,
             "bits": bits,
-            "beams": beams,
             "collisions": collisions,
-            "seed": seed,
             "first_token": first_token,
-            "metric": metric,
-            "iterations": iterations,
+            **meta,
             **({"reserved": reserved} if collisions == "reserved" else {}),
-            "reconstruction_error": float(errors.mean(dtype=np.float64)),
             "colliding_documents": int(colliding.sum()),
         },
     )

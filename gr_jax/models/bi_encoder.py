@@ -99,7 +99,7 @@ class Projection(nn.Module):
     dtype: str = "float32"
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B d"]) -> Float[Array, "B features"]:
+    def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... features"]:
         hidden = layers.Dense(x.shape[-1:], ("embed", "mlp"), use_bias=True, dtype=self.dtype, name="wi")(x)
         return layers.Dense((self.features,), ("mlp", "embed"), use_bias=True, dtype=self.dtype, name="wo")(
             nn.relu(hidden)

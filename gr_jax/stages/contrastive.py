@@ -32,7 +32,7 @@ class ContrastiveTraining(training.Optimization):
     Attributes:
       batch_size: queries an update.
       negatives: of each query in a batch, as `Mining` says; None: all other documents of the corpus, where their states
-        stay as they are (`DPR.frozen_documents`).
+        stay as they are (`DPR.frozen_documents`, `ColBERT.frozen_documents`).
       in_batch: the other queries' documents are negatives too. False: a query's own are all.
       document_length: tokens read of a document in training and on dev; None as many as the index reads. Time grows
         with it, and most of what a shorter one teaches holds for longer texts too.
@@ -97,7 +97,7 @@ def check_drawn(*trainings: ContrastiveTraining | None) -> None:
         if one is not None and one.negatives is None:
             raise InputError(
                 "all documents are a query's negatives only where their states stay as they are",
-                "Set ContrastiveTraining.negatives to a number, or DPR.frozen_documents = True.",
+                "Set ContrastiveTraining.negatives to a number, or frozen_documents of DPR or ColBERT to True.",
                 value=None,
             )
 

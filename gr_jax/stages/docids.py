@@ -9,8 +9,9 @@ from typing import Any
 
 import gin
 import numpy as np
+from jaxtyping import Float
 
-from gr_jax import clustering
+from gr_jax import clustering, storage
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
 from gr_jax.errors import InputError
@@ -28,6 +29,8 @@ SCHEMES = {
     "atomic": (),
     "naive_numeric": (),
 }
+
+CODEBOOKS = "codebooks.npy"
 
 
 @gin.register(module="gr_jax")
@@ -136,7 +139,7 @@ def docids(
     codebooks = None
     if settings.scheme == "residual_quantization":  # kept, for documents that come later
         codebooks = clustering.learn_codebooks(array, levels=settings.codebooks, bits=settings.bits, seed=settings.seed)
-        np.save(place.folder / "codebooks.npy", codebooks)
+        np.save(place.folder / CODEBOOKS, codebooks)
     made = _make(dataset, array, words, codebooks, settings)
     if settings.permuted is not None:
         dealt = np.random.default_rng(settings.permuted).permutation(len(owner))
@@ -189,3 +192,26 @@ def load_docids(folder: pathlib.Path) -> docids_lib.Docids:
 def load_docids_of_vectors(folder: pathlib.Path) -> docids_lib.Docids:
     """The same docids, each for the vector that it was made from instead of that vector's document."""
     return docids_lib.Docids.load(folder / "of_vectors")
+
+
+def load_codebooks(folder: pathlib.Path) -> Float[np.ndarray, "levels size d"]:
+    """The codebooks that a finished stage of docids learnt.
+
+    Raises:
+      InputError: its docids are no codes.
+    """
+    file = folder / CODEBOOKS
+    if not file.is_file():
+        raise InputError(
+            "these docids have no codebooks", 'Make them with Identifiers.scheme = "residual_quantization".', file=file
+        )
+    return storage.load_array(file, dtype=np.float32, ndim=3)
+
+
+def load_quantised(folder: pathlib.Path) -> Float[np.ndarray, "documents d"]:
+    """What the codes of every document stand for, the sum of their codewords, of a finished stage of docids.
+
+    Raises:
+      InputError: its docids are no codes, or a document has several.
+    """
+    return clustering.reconstruct(docids_lib.codes_of(load_docids(folder)), load_codebooks(folder))

@@ -15,17 +15,21 @@ from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.token_store import TokenStore
 
 
-def check_settings(system: str, encoders: Encoders, mining: Mining, training: ContrastiveTraining | None) -> None:
+def check_settings(
+    system: str, encoders: Encoders, mining: Mining, training: ContrastiveTraining | None, *, frozen: bool = False
+) -> None:
     """What these networks would silently do without is refused.
 
     Args:
       system: as the message names it.
       encoders, mining, training: settings.
+      frozen: documents are read once, so that a query can have all of them.
 
     Raises:
       InputError: negatives that only bi-encoders learn from, or prefixes, which only bi-encoders read.
     """
-    contrastive.check_drawn(training)
+    if not frozen:
+        contrastive.check_drawn(training)
     if mining.refresh_every or "cluster" in mining.shares:
         raise InputError(
             f'{system} learns from negatives of the kinds "file", "model", "bm25" and "random"',

@@ -290,7 +290,8 @@ READ_BY: dict[str, set[str]] = {
     "BM25": _RESULTS,
     "DPR": {"hybrid", *_RESULTS},
     "DSI": {"hybrid", *_RESULTS},
-    "ColBERT": {"hybrid", *_RESULTS},
+    # With documents that are read once, other stages train and project.
+    "ColBERT": {"hybrid", "frozen_encoder", "document_states", "model", "token_vectors", *_RESULTS},
     "BM25CrossEncoder": _RESULTS,
     "BM25DocT5Query": _RESULTS,
     "NCI": {"model", "hybrid", *_RESULTS},

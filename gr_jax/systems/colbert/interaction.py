@@ -30,6 +30,8 @@ from gr_jax.text import Vocabulary
 _BERT_UNCASED, _BERT_TOKENS = 30522, (103, 1, 2)
 # Documents whose states decide the principal axes, and how many are read at a time.
 _SAMPLED, _AT_ONCE = 256, 16
+# Ways to start what takes states to vectors, and how many layers each has.
+PROJECTIONS = {"random": 1, "principal": 1, "layers": 2, "none": 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +39,7 @@ class TokenNetwork(Settings):
     """What the network reads of `Interaction`."""
 
     dimension: int = setting(128, at_least=1)
-    projection: str = setting("principal", choices=("random", "principal"))
+    projection: str = setting("principal", choices=tuple(PROJECTIONS))
     augmentation: int | None = setting(None, at_least=1)
     markers: bool = False
     skip_punctuation: bool = True
@@ -60,7 +62,8 @@ class Interaction(TokenNetwork):
     Attributes:
       dimension: of a token's vector.
       projection: what takes states to it starts "random", or as the "principal" axes of the documents' states, with
-        which a pretrained encoder keeps what it knows.
+        which a pretrained encoder keeps what it knows. "layers" are two, with a ReLU between, and start at random.
+        "none" leaves states as they are, of the encoder's width, whatever `dimension` says, and of any length.
       augmentation: tokens that queries are filled up to with [MASK], 32 in the paper; None fills nothing. What [MASK]
         is good for takes long training to learn: untrained it does harm.
       markers: put a token before queries and another before documents, as the paper; what a sentence encoder finds
@@ -100,7 +103,7 @@ def make_network(
     return LateInteraction(
         LateInteractionConfig(
             stack,
-            dimension=network.dimension,
+            dimension=network.dimension if PROJECTIONS[network.projection] else stack.emb_dim,
             query_length=network.augmentation or 0,
             mask_token=mask,
             query_marker=query_marker if network.markers else None,
@@ -111,6 +114,7 @@ def make_network(
             whole_text_weight=network.whole_text_weight,
             token_weights=network.token_weights,
             temperature=network.temperature,
+            projection_layers=PROJECTIONS[network.projection],
         )
     ), pretrained
 

@@ -4,7 +4,8 @@ As in the paper: a marker says whether a text is a query or a document, [MASK] t
 and take part in the score ("query augmentation", §3.2), a linear map without bias takes states to 128 numbers, vectors
 have unit length, and a document's punctuation has no vector. Each of it can be switched off. Added to it, for a start
 from sentence encoders: a vector of the whole text (its mean state) beside those of the tokens, as in ColBERTer
-(Hofstätter et al. 2022, arXiv 2203.13088, §3.1), and weights of query tokens.
+(Hofstätter et al. 2022, arXiv 2203.13088, §3.1), and weights of query tokens. For documents that are read once and stay
+as they were read: a tower of their own, and a projection of two layers.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from gr_jax.losses.batch_loss import own_scores
 from gr_jax.models import layers, network_folder
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import padding_mask
+from gr_jax.models.bi_encoder import Projection
 from gr_jax.models.contrastive import Batch, ContrastiveModel
 from gr_jax.models.gradient_caching import encode_in_chunks
+from gr_jax.systems.colbert.tiles import tile_scores
 
 TOKEN_WEIGHTS = ("uniform", "learned")
 
@@ -51,6 +54,9 @@ class LateInteractionConfig:
         `whole_text_weight` on.
       token_weights: "uniform", or "learned": a query token's weight follows from its state, and starts at 1.
       temperature: divides scores in the loss; ColBERT's is 1.
+      projection_layers: 1 is the paper's linear map. 2 have a ReLU between them, and biases. 0 leaves states as they
+        are: vectors then have any length, and `dimension` is the encoder's width.
+      shared: one encoder reads queries and documents. False gives documents one of their own; the projection stays one.
     """
 
     encoder: encoders.EncoderConfig
@@ -66,6 +72,8 @@ class LateInteractionConfig:
     whole_text_weight: float = 1.0
     token_weights: str = "uniform"
     temperature: float = 1.0
+    projection_layers: int = 1
+    shared: bool = True
 
     def __post_init__(self):
         object.__setattr__(self, "skipped_tokens", tuple(int(token) for token in self.skipped_tokens))
@@ -80,11 +88,21 @@ class LateInteractionConfig:
                 raise InputError(
                     f"{name} of late interaction is too small", f"Give {least} or more.", value=getattr(self, name)
                 )
+        if self.projection_layers not in (0, 1, 2):
+            raise InputError("a projection has 0, 1 or 2 layers", "Use 1.", value=self.projection_layers)
+        if not self.projection_layers and self.dimension != self.encoder.emb_dim:
+            raise InputError(
+                f"states that are left as they are have {self.encoder.emb_dim} numbers",
+                f"Give dimension = {self.encoder.emb_dim}, or a projection of 1 or 2 layers.",
+                value=self.dimension,
+            )
 
 
 class LateInteraction(nn.Module):
-    """Tokens to one vector a token. Parameters: `token_embedder/…`, `encoder/…`, `projection/kernel`, with learned
-    `token_weights` `token_weight/…`, with `whole_text` the scalar `whole_text_weight`.
+    """Tokens to one vector a token. Parameters: `token_embedder/…`, `encoder/…`, `projection/kernel` (of two layers
+    `projection/wi/…` and `projection/wo/…`), with learned `token_weights` `token_weight/…`, with `whole_text` the
+    scalar `whole_text_weight`. Where documents have an encoder of their own, also `document_token_embedder/…` and
+    `document_encoder/…`.
     """
 
     config: LateInteractionConfig
@@ -93,7 +111,13 @@ class LateInteraction(nn.Module):
         config = self.config
         self.token_embedder = encoders.make_embedder(config.encoder)
         self.encoder = encoders.make_encoder(config.encoder)
-        self.projection = layers.Dense((config.dimension,), ("embed", "kv"), dtype=config.encoder.dtype)
+        if not config.shared:
+            self.document_token_embedder = encoders.make_embedder(config.encoder)
+            self.document_encoder = encoders.make_encoder(config.encoder)
+        if config.projection_layers == 1:
+            self.projection: Any = layers.Dense((config.dimension,), ("embed", "kv"), dtype=config.encoder.dtype)
+        elif config.projection_layers == 2:
+            self.projection = Projection(config.dimension, config.encoder.dtype)
         if config.token_weights == "learned":
             self.token_weight = layers.Dense((1,), ("embed", "kv"), kernel_init=nn.initializers.zeros, use_bias=True)
         if config.whole_text:
@@ -128,12 +152,11 @@ class LateInteraction(nn.Module):
         weights = counted.astype(jnp.float32)
         if config.token_weights == "learned":
             weights = weights * 2.0 * jax.nn.sigmoid(self.token_weight(states)[..., 0].astype(jnp.float32))
-        vectors = self._vectors(states)
         if config.whole_text:
-            vectors = self._with_whole_text(vectors, states, tokens)
+            states = _with_whole_text(states, tokens)
             weight = jnp.broadcast_to(self.whole_text_weight, weights[:, :1].shape)
             weights = jnp.concatenate([weight, weights], axis=1)
-        return vectors, weights
+        return self.project(states), weights
 
     def encode_document(
         self, tokens: Int[Array, "N L"], *, deterministic: bool = True
@@ -145,15 +168,20 @@ class LateInteraction(nn.Module):
         """
         config = self.config
         tokens = self._mark(tokens, config.document_marker)
-        states = self._states(tokens, tokens, deterministic)
-        vectors = self._vectors(states)
+        states = self._states(tokens, tokens, deterministic, own=not config.shared)
         mask = tokens != 0
         if config.skipped_tokens:
             mask = mask & ~jnp.isin(tokens, jnp.array(config.skipped_tokens, tokens.dtype))
         if config.whole_text:
-            vectors = self._with_whole_text(vectors, states, tokens)
+            states = _with_whole_text(states, tokens)
             mask = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=True)
-        return vectors, mask
+        return self.project(states), mask
+
+    def project(self, states: Float[Array, "... e"]) -> Float[Array, "... d"]:
+        """Vectors of states, float32, of unit length; or the states, where there is no projection."""
+        if not self.config.projection_layers:
+            return states.astype(jnp.float32)
+        return encoders.unit(self.projection(states).astype(jnp.float32))
 
     def _mark(self, tokens: Int[Array, "B L"], marker: int | None) -> Int[Array, "B M"]:
         if marker is None:
@@ -162,16 +190,17 @@ class LateInteraction(nn.Module):
         column = jnp.where(jnp.any(tokens != 0, axis=1, keepdims=True), marker, 0).astype(tokens.dtype)
         return jnp.concatenate([tokens[:, :at], column, tokens[:, at:]], axis=1)
 
-    def _states(self, seen: Array, read: Array, deterministic: bool) -> Float[Array, "B S e"]:
-        """States of the tokens `read`, of which those are looked at that are not 0 in `seen`."""
-        return self.encoder(self.token_embedder(read), padding_mask(seen, None), None, deterministic=deterministic)
+    def _states(self, seen: Array, read: Array, deterministic: bool, *, own: bool = False) -> Float[Array, "B S e"]:
+        """States of the tokens `read`, of which those are looked at that are not 0 in `seen`; by the encoder that
+        documents have of their own, or not."""
+        embedder = self.document_token_embedder if own else self.token_embedder
+        encoder = self.document_encoder if own else self.encoder
+        return encoder(embedder(read), padding_mask(seen, None), None, deterministic=deterministic)
 
-    def _vectors(self, states: Float[Array, "... e"]) -> Float[Array, "... d"]:
-        return encoders.unit(self.projection(states).astype(jnp.float32))
 
-    def _with_whole_text(self, vectors: Array, states: Array, tokens: Array) -> Array:
-        whole = self._vectors(encoders.mean_pool(states, tokens).astype(states.dtype))
-        return jnp.concatenate([whole[:, None], vectors], axis=1)
+def _with_whole_text(states: Float[Array, "B S e"], tokens: Int[Array, "B S"]) -> Float[Array, "B S_plus_one e"]:
+    """The mean state before the states of the tokens."""
+    return jnp.concatenate([encoders.mean_pool(states, tokens).astype(states.dtype)[:, None], states], axis=1)
 
 
 def kept_tokens(
@@ -240,6 +269,9 @@ class LateInteractionModel(ContrastiveModel):
 
     What T5X calls `predict_batch_with_aux` is not there: vectors of tokens come with weights and masks, and
     `LateInteraction.encode_query` and `encode_document` give both.
+
+    Where a batch brings `document_states`, as `tiles.StateBatches` do, documents are not read: only the projection of
+    their states is computed and trained.
     """
 
     module: LateInteraction
@@ -254,6 +286,16 @@ class LateInteractionModel(ContrastiveModel):
 
     def _scores(self, params: Any, batch: Batch, rng: Array | None) -> Float[Array, "B D"]:
         queries, weights = self._encode(params, batch, "query", rng)
+        if "document_states" in batch:
+
+            def project(states: Array) -> Array:
+                vectors: Any = self.module.apply({"params": params}, states, method="project")
+                return vectors
+
+            own = not getattr(self.loss, "in_batch", True)
+            return tile_scores(
+                queries, weights, project, batch["document_states"], batch["document_tiles"], own_alone=own
+            )
         documents, mask = self._encode(params, batch, "document", rng)
         return max_sim(queries, weights, documents, mask > 0)
 

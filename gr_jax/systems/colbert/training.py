@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from gr_jax.corpus import Corpus
 from gr_jax.stages import contrastive, pair_training
 from gr_jax.stages.contrastive import ContrastiveTraining
 from gr_jax.stages.documents import load_dataset
-from gr_jax.stages.encoders import Encoders
+from gr_jax.stages.encoders import DEFAULT_MULTIPLIERS, Encoders
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.negatives import Mining
 from gr_jax.stages.training import fit, keep_curves
@@ -22,6 +23,11 @@ from gr_jax.training.task import Task
 
 # How much faster than the encoder the new parameters learn.
 FASTER = {"projection": 10.0, "token_weight": 20.0, "whole_text_weight": 1000.0}
+
+
+def faster(network: TokenNetwork) -> Mapping[str, float]:
+    """The same of a network: two layers that start at random learn as fast as those of bi-encoders."""
+    return FASTER | ({"projection": DEFAULT_MULTIPLIERS["projection"]} if network.projection == "layers" else {})
 
 
 @stage(trains=True)
@@ -48,7 +54,7 @@ def model(
         model=LateInteractionModel(encoder.module, contrastive.loss_of(training), chunks=training.chunks),
         batches=pair_training.make_batches(pairs, found_negatives, mining, training, read),
         initial_params=encoder.params,
-        multipliers=contrastive.learning_rate_multipliers(encoder.params, pretrained, FASTER),
+        multipliers=contrastive.learning_rate_multipliers(encoder.params, pretrained, faster(network)),
         evaluate=contrastive.evaluation(Reencoded(short, searched), dataset, judged, training, searched),
     )
     encoder.with_parameters(fit(place, task, training).params).save(place.folder / "encoder")

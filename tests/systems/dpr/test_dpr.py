@@ -230,7 +230,7 @@ def test_nothing_is_searched_for_where_every_query_has_all_documents():
 
 def test_what_documents_that_are_read_once_cannot_have():
     for changes, says in (
-        ({"frozen_documents": False}, "DPR.frozen_documents = True"),
+        ({"frozen_documents": False}, "frozen_documents of DPR or ColBERT"),
         ({"training": None}, "no training"),
         ({"encoders": small_pairs.ENCODERS}, "no projection"),
         (

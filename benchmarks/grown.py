@@ -1,0 +1,220 @@
+"""Systems that were trained on some documents and answer from more of them: nothing is trained again.
+
+Documents stand in one order, those of each part before those that the next one adds, so that every part is a beginning
+of it. What a trained system has of its own documents is taken as it is. The others are encoded once, by the network as
+it was trained, and every part takes the first of them. Codes are those of the trained codebooks, and titles need none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+import gr_jax
+from benchmarks import derived_data
+from benchmarks.recipe_runs import RecipeRun
+from gr_jax import clustering, dense, storage
+from gr_jax.corpus import Corpus, read_beir
+from gr_jax.dense.token_vectors import TokenRows, TokenVectors, write_rows
+from gr_jax.docids import codes_of, docids_of_codes
+from gr_jax.errors import InputError
+from gr_jax.models import corpus_encoding, network_folder
+from gr_jax.retrievers.base import Retriever
+from gr_jax.retrievers.dense import DenseRetriever
+from gr_jax.retrievers.generative import GenerativeRetriever
+from gr_jax.stages import pretrained
+from gr_jax.stages.docids import load_codebooks, load_docids
+from gr_jax.stages.vectors import load_vectors
+from gr_jax.stages.vocabulary import load_vocabulary
+from gr_jax.systems.colbert.retriever import LateInteractionRetriever
+from gr_jax.systems.colbert.token_encoder import TokenEncoder
+
+WHOLE = ""  # all documents, as `RecipeRun.subset` has it
+_DIGITS = 12  # of 16, so that a hash is a number that a row can have
+
+
+@dataclasses.dataclass(frozen=True)
+class Answering:
+    """A system over a part of the documents.
+
+    Attributes:
+      retriever: it.
+      fixed: all that was trained or learnt: parameters, and codebooks.
+    """
+
+    retriever: Retriever
+    fixed: Any
+
+    @property
+    def fingerprint(self) -> float:
+        """A hash of what is fixed, as a number."""
+        digest = hashlib.sha256()
+        for path, leaf in sorted(jax.tree_util.tree_leaves_with_path(self.fixed), key=lambda one: str(one[0])):
+            array = np.ascontiguousarray(leaf)
+            digest.update(f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}".encode())
+            digest.update(array.tobytes())
+        return float(int(digest.hexdigest()[:_DIGITS], 16))
+
+
+@dataclasses.dataclass(frozen=True)
+class Growing:
+    """The documents of several parts, in one order.
+
+    Attributes:
+      run: a system that was trained on the first part; its data are those of all.
+      parts: names of parts, each in the next; `WHOLE` is all documents.
+    """
+
+    run: RecipeRun
+    parts: tuple[str, ...]
+
+    @functools.cached_property
+    def sizes(self) -> dict[str, int]:
+        """Part → documents."""
+        return {part: len(ids) for part, ids in self._ids.items()}
+
+    @functools.cached_property
+    def corpus(self) -> Corpus:
+        """The documents of the last part.
+
+        Raises:
+          InputError: a part lacks documents of the one before.
+        """
+        order: list[str] = []
+        for part, ids in self._ids.items():
+            there = set(order)
+            if not there <= set(ids):
+                raise InputError("a part lacks documents of the one before it", "Name parts that grow.", value=part)
+            order += [one for one in ids if one not in there]
+        every = self._corpus(self.parts[-1])
+        return every.subset([every.index_of(one) for one in order])
+
+    @property
+    def added(self) -> Corpus:
+        """Documents of the last part that are not in the first."""
+        return self.corpus.subset(range(self.sizes[self.parts[0]], len(self.corpus)))
+
+    @functools.cached_property
+    def _ids(self) -> dict[str, Sequence[str]]:
+        return {part: self._corpus(part).doc_ids for part in self.parts}
+
+    def _corpus(self, part: str) -> Corpus:
+        source = self.run.source
+        return read_beir(source, subset=derived_data.subset(source, part) if part else None).corpus
+
+    def folder(self, name: str, key: str) -> pathlib.Path:
+        """Where something of all documents is kept; with another key it is another folder."""
+        made = hashlib.sha256(f"{key} {self.corpus.fingerprint}".encode()).hexdigest()[:16]
+        return self.run.folder / "grown" / f"{name}-{made}"
+
+    def first(self, count: int) -> Corpus:
+        """The first documents."""
+        return self.corpus.subset(range(count))
+
+
+def bi_encoder(growing: Growing, count: int) -> Answering:
+    """A bi-encoder over the first documents."""
+    run = growing.run
+    retriever: Any = gr_jax.load(run.folder / "index").retriever
+    assert isinstance(retriever, DenseRetriever)
+    encoder = retriever.encoder
+    own = np.asarray(load_vectors(run.input_folder("index", "embeddings")))
+    added = _encoded(growing, encoder.of_documents, encoder.lengths["document"])
+    vectors = np.concatenate([own, added])[:count]
+    return Answering(DenseRetriever(encoder, dense.make_searcher("exact", vectors)), encoder.params)
+
+
+def late_interaction(growing: Growing, count: int) -> Answering:
+    """Late interaction over the first documents. Token vectors are mapped, so that memory holds a block of them."""
+    run = growing.run
+    encoder = TokenEncoder.load(run.folder / "model" / "encoder")
+    own = TokenRows.read(run.folder / "token_vectors" / "vectors")
+    place = growing.folder("token_vectors", f"{encoder.fingerprint} {own.vectors.dtype}")
+    if not (place / "manifest.json").exists():
+        added = place.with_name(f"{place.name}-added")
+        encoder.encode_documents(
+            growing.added.contents, added, precision=str(own.vectors.dtype), corpus=growing.corpus.fingerprint,
+            progress=True,
+        )  # fmt: skip
+        with storage.write_folder(place, "token_vectors", corpus=growing.corpus.fingerprint) as new:
+            write_rows(new, [own, TokenRows.read(added)])
+    rows = TokenRows.read(place)
+    end = int(rows.offsets[count])
+    some = TokenRows(
+        rows.vectors[:end], rows.offsets[: count + 1], rows.tokens[:end],
+        None if rows.scales is None else rows.scales[:end],
+    )  # fmt: skip
+    return Answering(LateInteractionRetriever(encoder, TokenVectors(some)), encoder.params)
+
+
+def codes(growing: Growing, count: int) -> Answering:
+    """A writer of codes over the first documents: those of the others are made by its codebooks, and where they are
+    those of documents before them, they get the next of the reserved numbers."""
+    from gr_jax.interop import huggingface
+
+    run = growing.run
+    folder = run.input_folder("model", "docids")
+    docids, books = load_docids(folder), load_codebooks(folder)
+    if docids.meta["collisions"] != "reserved":
+        raise InputError(
+            "documents that join would change the tokens of those before them",
+            'Set Identifiers.duplicates = "reserved".',
+            value=docids.meta["collisions"],
+        )
+    system: Any = run.resolved()
+    network = huggingface.load_sentence_encoder(pretrained.pretrained_folder(system.vectors.encoder))
+    meta = docids.meta
+    added, _ = clustering.quantize(_encoded(growing, network, system.vectors.max_length), books, beams=meta["beams"])
+    grown = docids_of_codes(
+        np.concatenate([codes_of(docids), added])[:count],
+        bits=meta["bits"], collisions="reserved", reserved=meta["reserved"], first_token=meta["first_token"],
+        meta={name: meta[name] for name in ("beams", "seed", "metric", "iterations", "reconstruction_error")},
+    )  # fmt: skip
+    kept = min(count, docids.num_documents)
+    for document in range(kept):
+        if grown.sequence(*grown.rows_of(document)) != docids.sequence(*docids.rows_of(document)):
+            raise InputError("a document has another docid than it was trained with", "Report this.", value=document)
+    module, params = network_folder.load_network(run.folder / "model")
+    words, decoding = load_vocabulary(run.input_folder("model", "vocabulary")), system.decoding
+    retriever: Any = GenerativeRetriever.over_docids(
+        module, params, words, grown,
+        beams=decoding.beams, normalize=decoding.normalize, max_query_length=decoding.max_query_length,
+    )  # fmt: skip
+    return Answering(retriever, {"parameters": retriever.model.params, "codebooks": books})
+
+
+def titles(growing: Growing, count: int) -> Answering:
+    """A writer of titles over the first documents. A token that stood in no title gets a vector from the network as it
+    is; what is fixed are the rows of those that did."""
+    retriever: Any = gr_jax.load(growing.run.folder / "index").retriever
+    before = jax.tree.map(np.shape, retriever.model.params)
+    start = retriever.num_documents
+    if count > start:
+        retriever.update(add=growing.corpus.subset(range(start, count)))
+    fixed = jax.tree.map(
+        lambda array, shape: np.asarray(array)[tuple(map(slice, shape))],
+        retriever.model.params,
+        before,
+    )
+    return Answering(retriever, fixed)
+
+
+Systems = Mapping[str, Callable[[Growing, int], Answering]]
+SYSTEMS: Systems = {"DR": bi_encoder, "MVDR": late_interaction, "GR-codebook": codes, "GR-text": titles}
+
+
+def _encoded(growing: Growing, network: Any, length: int) -> np.ndarray:
+    """Vectors of the documents that join, encoded once; an interruption goes on where it was."""
+    place = growing.folder("vectors", f"{network.fingerprint} {length}")
+    if not (place / "manifest.json").exists():
+        corpus_encoding.encode_corpus(
+            network, growing.added.contents, place, max_length=length, process=(0, 1), progress=True
+        )
+    return np.load(place / corpus_encoding.FILE, mmap_mode="r")
