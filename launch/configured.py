@@ -17,6 +17,7 @@ import launch.show  # noqa: F401  gin files name it, whichever program reads the
 from gr_jax import systems
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Searcher
+from launch import hosts
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "A gin file; later files override earlier ones.")
@@ -24,6 +25,7 @@ GIN_BINDINGS = flags.DEFINE_multi_string(
     "gin_bindings", [], "One binding, over those of all files; `--gin.NAME=value` says the same. Texts are in quotes: "
     '--gin.MODEL_DIR=\\"runs/mine\\"'
 )  # fmt: skip
+flags.adopt_module_key_flags(hosts)
 _PLACES = 3  # of a problem that are named: files include files
 
 
@@ -40,6 +42,9 @@ def run_system(until: str = "") -> Searcher | None:
             "run.system names no system",
             "Begin with --gin_file=gin_configs/systems/NAME.gin; python -m launch.recipe --list shows them.",
         )
+    if hosts.HOSTS.value:
+        hosts.start(hosts.found(hosts.HOSTS.value, os.environ))
+        hosts.agree(gin.config_str())
     return systems.run.run(until=until)
 
 

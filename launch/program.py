@@ -13,8 +13,10 @@ from gr_jax.errors import InputError, InputWarning
 
 
 def rewrite_gin_flags(argv: Sequence[str]) -> list[str]:
-    """Turns T5X's `--gin.NAME=value` into `--gin_bindings=NAME=value`."""
-    return [f"--gin_bindings={arg.removeprefix('--gin.')}" if arg.startswith("--gin.") else arg for arg in argv]
+    """Turns T5X's `--gin.NAME=value` into `--gin_bindings=NAME=value`; what stands behind "--" stays as it is."""
+    own = argv.index("--") if "--" in argv else len(argv)
+    turned = [f"--gin_bindings={arg.removeprefix('--gin.')}" if arg.startswith("--gin.") else arg for arg in argv[:own]]
+    return [*turned, *argv[own:]]
 
 
 def run(main: Callable[..., None]) -> None:

@@ -1,0 +1,133 @@
+"""Who takes part, as schedulers say it; and real processes on loopback that start, agree or do not."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from gr_jax.errors import InputError
+from launch import hosts
+from launch.hosts import Cluster
+from tests.bad_input.conftest import launch as forked
+from tests.bad_input.conftest import refused
+
+SLURM = {
+    "SLURM_JOB_ID": "123456", "SLURM_STEP_NODELIST": "gpu[07-09,12]", "SLURM_NTASKS": "8", "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x4)",
+}  # fmt: skip
+
+
+def test_slurm_says_who_takes_part():
+    assert hosts.of_slurm(SLURM) == Cluster(f"gpu07:{20_000 + 123456 % 20_000}", 8, 5, (1,))
+    assert hosts.of_slurm({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "1(x8)"}).local_devices is None
+    assert hosts.of_slurm({}) is None
+    for name in ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"):
+        with pytest.raises(InputError, match=f"{name} is n.*srun"):
+            hosts.of_slurm({one: value for one, value in SLURM.items() if one != name})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [("gpu[07-09,12]", "gpu07"), ("node1", "node1"), ("a,b[1-2]", "a"), ("n[3]-x", "n3"), ("cpu-01,cpu-02", "cpu-01")],
+)
+def test_the_first_of_slurm_s_hosts(nodes, first):
+    assert hosts.first_node(nodes) == first
+
+
+def test_gke_and_tpu_say_who_takes_part():
+    jobset = {"JOB_COMPLETION_INDEX": "3", "GR_JAX_PROCESSES": "4", "JAX_COORDINATOR_ADDRESS": "run-workers-0-0.run"}
+    assert hosts.of_gke(jobset) == Cluster(f"run-workers-0-0.run:{hosts.PORT}", 4, 3)
+    vm = {"TPU_WORKER_HOSTNAMES": "10.0.0.2,10.0.0.3", "TPU_WORKER_ID": "1"}
+    assert hosts.of_tpu(vm) == Cluster(f"10.0.0.2:{hosts.PORT}", 2, 1)
+    assert hosts.of_tpu({"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}) is None
+    assert hosts.found("auto", {**vm, "PATH": ""}) == hosts.of_tpu(vm) and hosts.found("auto", SLURM).processes == 8
+    with pytest.raises(InputError, match="asked: tpu, gke, slurm"):
+        hosts.found("auto", {})
+    with pytest.raises(InputError, match="asked: slurm"):
+        hosts.found("slurm", vm)
+    with pytest.raises(InputError, match="GR_JAX_PROCESSES is no number"):
+        hosts.of_gke({"JOB_COMPLETION_INDEX": "0"})
+
+
+@pytest.mark.parametrize(
+    "wrong", [("h:1", 2, 2), ("h:1", 2, -1), ("h", 2, 0), (":1", 2, 0), ("h:0", 2, 0), ("h:x", 2, 0)]
+)
+def test_clusters_that_are_none(wrong):
+    with pytest.raises(InputError):
+        Cluster(*wrong)
+
+
+PROGRAM = """
+import json, sys
+from gr_jax.errors import InputError
+from launch import hosts
+port, processes, process, said = json.loads(sys.argv[1])
+hosts.START_S = 8
+try:
+    hosts.start(hosts.Cluster(f"127.0.0.1:{port}", processes, process))
+    hosts.agree(said)
+    print("agreed")
+except InputError as error:
+    print("error:", error)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def together(*said: str, processes: int = 0) -> list[str]:
+    """What each process says last."""
+    port = free_port()
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, json.dumps([port, processes or len(said), process, one])],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        for process, one in enumerate(said)
+    ]  # fmt: skip
+    lines = [one.communicate(timeout=240)[0].strip().splitlines() for one in started]
+    return [next(line for line in its if not line.startswith("[Gloo]")) for its in lines]
+
+
+def test_real_processes_start_and_agree():
+    assert together("the same", "the same") == ["agreed", "agreed"]
+
+
+def test_another_configuration_is_named_in_every_process():
+    for said in together("one", "another"):
+        assert said.startswith("error: processes differ in configuration (got 'process 0 and process 1')")
+
+
+def test_a_taken_port_is_named():
+    with socket.socket() as listening:
+        listening.bind(("", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, json.dumps([port, 2, 0, ""])], capture_output=True, text=True, timeout=60
+        )
+    assert f"the coordinator's port is taken: Address already in use (got {port})" in done.stdout
+
+
+def test_what_would_be_started():
+    told = ("--nodes=2", "--dry", "--restarts=5", "--", "launch.recipe", '--gin.CORPUS="a b"')
+    slurm = forked("cluster", "slurm", "--processes_per_node=4", *told).stdout
+    assert "--ntasks-per-node=4" in slurm and "-lt 5 ]" in slurm and "scontrol requeue" in slurm
+    assert "python -m launch.recipe --hosts=slurm '--gin.CORPUS=\"a b\"'" in slurm
+    gke = forked("cluster", "gke", "--image=gr_jax", *told).stdout
+    assert "maxRestarts: 5" in gke and "completions: 2" in gke
+    assert f'value: "gr-jax-workers-0-0.gr-jax:{hosts.PORT}"' in gke
+    tpu = forked("cluster", "tpu", "--tpu=v", "--zone=z", *told).stdout
+    assert tpu.startswith("gcloud compute tpus tpu-vm ssh v --zone=z --worker=all") and "seq 0 5" in tpu
+    bare = forked("cluster", "bare", "--addresses=10.0.0.1,10.0.0.2", *told).stdout
+    assert len(re.findall(r"--coordinator=10\.0\.0\.1:\d+ --processes=2 --process=[01] ", bare)) == 2
+    refused(forked("cluster", "gke", *told), "--image")
+    refused(forked("cluster", "bare", *told), "--addresses")
+    refused(forked("cluster", "pbs", *told), "slurm, gke, tpu, bare")
+    refused(forked("cluster", "slurm", "--nodes=2", "--", "launch.recipe"), "sbatch is not installed")
