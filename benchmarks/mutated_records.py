@@ -61,6 +61,8 @@ READERS: Mapping[str, Reader] = {
     "MS MARCO, questions": Reader("queries.train.tsv", _queries),
     "MS MARCO, judgements": Reader("qrels.train.tsv", _qrels),
     "DPR, passages": Reader("psgs_w100.tsv", dpr_files.read_passages),
+    "MS MARCO, runs": Reader("run.tsv", lambda file: iter(ms_marco.read_run(file).items()), numbered=False),
+    "DPR, questions": Reader("nq-test.qa.csv", dpr_files.read_questions),
     "DPR, pairs": Reader("biencoder-nq-dev.json", dpr_files.read_examples),
     "BEIR, documents": Reader("corpus.jsonl", _beir),
 }
@@ -74,6 +76,8 @@ def write_samples(folder: pathlib.Path) -> None:
         write(folder)
     for file in folder.glob("*.gz"):
         file.with_suffix("").write_bytes(gzip.decompress(file.read_bytes()))
+    judged = (line.split("\t") for line in (folder / "qrels.train.tsv").read_text().splitlines())
+    (folder / "run.tsv").write_text("".join(f"{query}\t{passage}\t1\n" for query, _, passage, _ in judged))
     with open(folder / "corpus.jsonl", "w", encoding="utf-8") as corpus:
         for document in kilt_pages.read_pages(folder / "kilt_knowledgesource.json"):
             corpus.write(json.dumps({"_id": document.doc_id, "title": document.title, "text": document.text}) + "\n")
@@ -174,6 +178,6 @@ def _expected(file: str, chosen: list[bytes], given: int) -> int | None:
     """How many records a file gives; None where lines may be one record."""
     if file.startswith("biencoder"):
         return None
-    if file.startswith("qrels"):
+    if file.startswith(("qrels", "run")):
         return None  # questions, not lines
     return given - (1 if file == "psgs_w100.tsv" and chosen[0] == b"id\ttext\ttitle" else 0)

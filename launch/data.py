@@ -23,11 +23,13 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from gr_jax import storage
 from gr_jax.datasets import KINDS, About, folder, ir_catalogue, kind, raw
 from gr_jax.datasets.kinds import beside_published
 from gr_jax.errors import InputError
 from launch import program
 
+SAMPLE = "sample.json"  # stands in a folder whose raw files are made up
 COMMANDS = ("list", "describe", "build", "verify", "sample")
 USAGE = (
     "Write list, describe NAME, build NAME --raw=FOLDER --output=FOLDER, verify NAME --raw=FOLDER, verify FOLDER or "
@@ -52,6 +54,16 @@ def describe(name: str) -> None:
         print(f"  --variant={variant:<20}{said.whose}{documents}")
 
 
+def variant_of(name: str) -> str:
+    """The one that is asked for, or the usual one; InputError where there is none of this name."""
+    variants = kind(name).variants
+    variant = flags.FLAGS.variant or next(iter(variants))
+    if variant not in variants:
+        known = ", ".join(variants)
+        raise InputError(f"{name} has no such variant", f"Name one of: {known}.", value=variant)
+    return variant
+
+
 def build(name: str) -> None:
     """Builds it, and says what it is beside what was published."""
     output = _folder("output")
@@ -59,11 +71,7 @@ def build(name: str) -> None:
         report(ir_catalogue.build(name.removeprefix(ir_catalogue.PREFIX), output), output)
         return
     one, where = kind(name), _folder("raw", there=True)
-    variant = flags.FLAGS.variant or next(iter(one.variants))
-    if variant not in one.variants:
-        known = ", ".join(one.variants)
-        raise InputError(f"{name} has no such variant", f"Name one of: {known}.", value=variant)
-    report(one.build(where, output, variant, flags.FLAGS.processes, True), output)
+    report(one.build(where, output, variant_of(name), flags.FLAGS.processes, True), output)
 
 
 def report(about: About, output: pathlib.Path) -> None:
@@ -83,8 +91,7 @@ def verify(name: str) -> None:
     """Raw files beside the published checksums, or a built folder beside what it was."""
     if name in KINDS:
         one, where = KINDS[name], _folder("raw", there=True)
-        variant = flags.FLAGS.variant or next(iter(one.variants))
-        files = [file for some in one.raw_files(where, variant).values() for file in some]
+        files = [file for some in one.raw_files(where, variant_of(name)).values() for file in some]
         said = raw.verify(files)
         for file, what in said.items():
             print(f"{file}: {what}")
@@ -102,9 +109,15 @@ def verify(name: str) -> None:
 
 def sample(name: str) -> None:
     """Writes made-up raw files, and builds them."""
-    one, output = kind(name), _folder("output")
-    variant = flags.FLAGS.variant or next(iter(one.variants))
-    folder.refuse_others(output, ["raw", "built"])
+    one, output, variant = kind(name), _folder("output"), variant_of(name)
+    if name != "nq320k" and variant != next(iter(one.variants)):
+        raise InputError("a sample is of the usual variant", "Leave --variant out.", value=variant)
+    with storage.explaining(output):
+        output.mkdir(parents=True, exist_ok=True)
+        names = sorted(path.name for path in output.iterdir())
+    if names and SAMPLE not in names:
+        raise InputError("this folder holds something else", "Name a new folder.", file=output, value=names[0])
+    storage.write_json(output / SAMPLE, {"dataset": name})
     one.sample(output / "raw")
     report(one.build(output / "raw", output / "built", variant, 1, False), output / "built")
 

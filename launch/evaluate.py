@@ -72,10 +72,12 @@ def _run(file: str) -> corpus.Run:
 def _judged_by_kilt(file: str) -> tuple[dict[str, float], int]:
     """KILT's measures, and how many questions they are of; one that the run lacks was answered with nothing."""
     questions = list(kilt.read_kilt(file))
+    if _PASSAGES.value and _RUN.value.removesuffix(".gz").endswith(".jsonl"):
+        raise InputError("predictions are of pages", "Leave --passages out, or give a TREC run.", value=_RUN.value)
     if _RUN.value.removesuffix(".gz").endswith(".jsonl"):
         answers: Mapping[str, Sequence[str]] = kilt_predictions.read_predictions(_RUN.value)
     else:
-        run = corpus.Run.load(_RUN.value)
+        run = _run(_RUN.value)
         answers = {one.id: [page for page, _ in run.get(one.id, ())] for one in questions}
     return dict(evaluation.evaluate_kilt(questions, answers)), len(questions)
 

@@ -20,6 +20,8 @@ from gr_jax.text.transforms import get_transform
 
 # Part of every store's key: raise it when this reader starts to read something else from the same files.
 _READER_VERSION = 1
+# Stands in a folder that `launch.data` has not finished.
+BUILDING = ".building.json"
 
 
 def read_beir(
@@ -76,8 +78,13 @@ def find_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path | None,
     """The files of documents, of queries, and of each split's judgements.
 
     Raises:
-      InputError: there are no documents, something that is no file has the name of one, or `qrels` cannot be read.
+      InputError: there are no documents, something that is no file has the name of one, `qrels` cannot be read, or the
+        folder is one that `launch.data` has not finished.
     """
+    if os.path.lexists(folder / BUILDING):
+        raise InputError(
+            "this data set is not finished", "The command that builds it goes on where it was.", file=folder
+        )
     file = lines.find(folder, "corpus.jsonl")
     if file is None:
         raise InputError(

@@ -17,6 +17,7 @@ from gr_jax.errors import InputError
 from gr_jax.text.sentences import split_sentences, word_spans
 
 MARK = "#"  # between a document's id and the number of a passage
+_NUMBER = re.compile(r"#[0-9]+$")
 TRAIN = "train"
 _WORD = re.compile(r"\w+")
 
@@ -108,44 +109,45 @@ def cut(dataset: Dataset, rule: Rule, store: str | os.PathLike | None = None) ->
       store: folder for the passages' columns, see `Corpus.from_documents`; None keeps them in memory.
 
     Raises:
-      InputError: an id that holds a "#" already, where passages are numbered.
+      InputError: an id that ends like a passage's already.
     """
     numbered = rule.name != "first"
-    corpus, passages_of = dataset.corpus, dict[str, list[str]]()
+    corpus, counts = dataset.corpus, dict[str, int]()
     notes = {"documents": len(corpus), "titles made": 0}
     judged = {doc_id for qrels in dataset.qrels.values() for grades in qrels.values() for doc_id in grades}
+    asked: dict[str, list[str]] = {}  # document → the training questions that it answers
+    for query, grades in dataset.qrels.get(TRAIN, {}).items():
+        for doc_id in grades:
+            asked.setdefault(doc_id, []).append(query)
+    best: dict[tuple[str, str], int] = {}
 
     def documents() -> Iterator[Document]:
         for document in corpus:
-            if numbered and MARK in document.doc_id:
-                raise InputError(
-                    f"an id that holds {MARK}", "Replace it: passages are numbered.", value=document.doc_id
-                )
+            if _NUMBER.search(document.doc_id):
+                raise InputError("an id that ends like a passage's", "Replace the #.", value=document.doc_id)
             title = rule.title(document)
             notes["titles made"] += title != document.title
             passages = rule.passages(document.text)
-            if document.doc_id in judged:
-                passages_of[document.doc_id] = passages
+            if numbered and document.doc_id in judged:
+                counts[document.doc_id] = len(passages)
+                for query in asked.get(document.doc_id, ()):
+                    best[query, document.doc_id] = _closest(dataset.queries.text(query), passages)
             for number, text in enumerate(passages):
                 yield Document(f"{document.doc_id}{MARK}{number}" if numbered else document.doc_id, title, text)
 
     made = Corpus.from_documents(documents(), store)
     qrels = dataset.qrels
     if numbered:
-        qrels = {split: _judged(dataset, split, passages_of) for split in dataset.qrels}
+        qrels = {split: _judged(dataset.qrels[split], split == TRAIN, counts, best) for split in dataset.qrels}
     return dataclasses.replace(dataset, corpus=made, qrels=qrels, notes={**dataset.notes, **notes})
 
 
-def _judged(dataset: Dataset, split: str, passages_of: Mapping[str, list[str]]) -> Qrels:
+def _judged(qrels: Qrels, train: bool, counts: Mapping[str, int], best: Mapping[tuple[str, str], int]) -> Qrels:
     found: dict[str, dict[str, int]] = {}
-    for query, grades in dataset.qrels[split].items():
+    for query, grades in qrels.items():
         of_query = found.setdefault(query, {})
         for doc_id, grade in grades.items():
-            passages = passages_of[doc_id]
-            chosen = range(len(passages))
-            if split == TRAIN:
-                best = _closest(dataset.queries.text(query), passages)
-                chosen = range(best, best + 1)
+            chosen = [best[query, doc_id]] if train else range(counts[doc_id])
             of_query.update({f"{doc_id}{MARK}{number}": grade for number in chosen})
     return Qrels(found)
 
@@ -158,4 +160,4 @@ def _closest(question: str, passages: list[str]) -> int:
 
 def documents_of(passages: Iterable[str]) -> dict[str, str]:
     """Passage's id → its document's, for `evaluation.pages`."""
-    return {passage: passage.rpartition(MARK)[0] or passage for passage in passages}
+    return {passage: _NUMBER.sub("", passage) for passage in passages}

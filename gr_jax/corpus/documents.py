@@ -209,6 +209,7 @@ class Identity:
     def __init__(self) -> None:
         self.count = 0
         self._digest, self._hashes = hashlib.sha256(), array.array("Q")
+        self._sorted: UInt64[np.ndarray, " n"] | None = None
 
     def add(self, document: Document) -> None:
         """Takes the next one; raises InputError for one that no corpus can hold."""
@@ -221,6 +222,14 @@ class Identity:
     def fingerprint(self) -> str:
         """That of a corpus of these documents."""
         return self._digest.hexdigest()[:16]
+
+    def __contains__(self, doc_id: object) -> bool:
+        """Whether a document of those that came has this id."""
+        if self._sorted is None or len(self._sorted) < self.count:
+            self._sorted = np.sort(np.frombuffer(self._hashes.tobytes(), np.uint64))
+        key = np.uint64(_hash(str(doc_id).encode("utf-8", "surrogatepass")))
+        place = int(np.searchsorted(self._sorted, key))
+        return place < len(self._sorted) and bool(self._sorted[place] == key)
 
     def repeated(self, documents: Iterable[Document]) -> str | None:
         """An id that came twice; None where none did. The documents are read again where one may have."""

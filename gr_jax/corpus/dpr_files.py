@@ -124,8 +124,10 @@ def _no_list(file: str | os.PathLike, number: int, held: str) -> InputError:
 
 
 def _passage(record: Mapping[str, Any], at: Place) -> Document:
-    said = [str(record[name]) for name in _IDS if record.get(name) is not None]
-    return Document(said[0] if said else "", at.text(record, "title", ""), at.text(record, "text"))
+    said = next((name for name in _IDS if record.get(name) is not None), None)
+    return Document(
+        "" if said is None else at.identifier(record, said), at.text(record, "title", ""), at.text(record, "text")
+    )
 
 
 def read_questions(file: str | os.PathLike) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -138,12 +140,12 @@ def read_questions(file: str | os.PathLike) -> Iterator[tuple[str, tuple[str, ..
         at = Place(file, number)
         question, tab, listed = line.partition("\t")
         try:
-            answers = ast.literal_eval(listed) if tab else None
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            answers = ast.literal_eval(_unquoted(listed)) if tab else None
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             answers = None
         if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
             raise at.error("no question and list of answers", "Write question<TAB>['answer', …].", line)
-        yield question, tuple(answers)
+        yield _unquoted(question), tuple(answers)
 
 
 def read_passages(file: str | os.PathLike) -> Iterator[Document]:

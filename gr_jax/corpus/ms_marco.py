@@ -13,6 +13,7 @@ from gr_jax.corpus import lines
 from gr_jax.corpus.documents import Document, check_id
 from gr_jax.corpus.records import Place
 from gr_jax.corpus.trec import Run
+from gr_jax.errors import InputError
 
 
 def read_collection(file: str | os.PathLike) -> Iterator[Document]:
@@ -45,10 +46,13 @@ def read_run(file: str | os.PathLike) -> Run:
         at = Place(file, number)
         fields = line.split("\t")
         rank = fields[2].strip() if len(fields) == 3 else ""
-        if not rank.isascii() or not rank.isdigit() or not int(rank):
+        whole = rank.isascii() and rank.isdigit() and len(rank) < 10 and int(rank) > 0
+        if not whole or check_id(fields[0], "query") or check_id(fields[1], "document"):
             raise at.error("no question, passage and rank", "Write question<TAB>passage<TAB>rank, ranks from 1.", line)
         hits = found.setdefault(fields[0], {})
         if fields[1] in hits:
             raise at.error("this passage came before", "Give every passage of a question once.", fields[1])
         hits[fields[1]] = 1 / int(rank)
+    if not found:
+        raise InputError("the file holds no answers", "Write question<TAB>passage<TAB>rank.", file=file)
     return Run({query: hits.items() for query, hits in found.items()})

@@ -126,6 +126,9 @@ def _check_spans(annotation: Mapping[str, Any], at: Place) -> None:
         ends = [span.get(name) if isinstance(span, dict) else None for name in ("start_token", "end_token")]
         if not all(isinstance(end, int) and not isinstance(end, bool) for end in ends):
             raise at.error("an answer has no start_token and end_token", "Give whole numbers for both.", span)
+        start, end = ends
+        if span is not annotation.get("long_answer") and [start, end] != [-1, -1] and not 0 <= start <= end:  # type: ignore[operator]
+            raise at.error("an answer ends before it starts", "Give tokens of the page, in their order.", span)
 
 
 @dataclasses.dataclass(frozen=True)

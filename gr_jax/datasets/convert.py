@@ -70,7 +70,8 @@ def convert(
                     continue
                 yield batch
 
-        made.parent.mkdir(parents=True, exist_ok=True)
+        with storage.explaining(made):
+            made.parent.mkdir(parents=True, exist_ok=True)
         with _appending(partial, written) as file:
             for place, (last, counted, data) in enumerate(workers.in_order(work, wanted(), processes), start=1):
                 file.write(data)
@@ -81,7 +82,8 @@ def convert(
                     storage.write_json(note, {"key": key, "lines": last, "bytes": written, "counts": counts})
             file.flush()
             os.fsync(file.fileno())
-    os.replace(partial, made)
+    with storage.explaining(made):
+        os.replace(partial, made)
     storage.write_json(note, {"key": key, "finished": True, "bytes": written, "counts": counts})
     return dict(counts)
 
@@ -94,9 +96,10 @@ def forget(made: str | os.PathLike) -> None:
 
 def _finished(note: pathlib.Path, made: pathlib.Path, key: str) -> Mapping[str, int] | None:
     said: Any = storage.read_note(note)
-    if not isinstance(said, dict) or not said.get("finished") or said.get("key") != key or not made.is_file():
+    whole = isinstance(said, dict) and said.get("finished") and said.get("key") == key
+    if not whole or not isinstance(said.get("counts"), dict) or not made.is_file():
         return None
-    return said["counts"] if made.stat().st_size == said["bytes"] else None
+    return said["counts"] if made.stat().st_size == said.get("bytes") else None
 
 
 def refuse_no_raw_file(file: str | os.PathLike) -> None:
@@ -143,7 +146,13 @@ def _converted(batch: workers.Batch, make: Make, file: str) -> tuple[int, collec
     for number, raw in batch:
         line = lines.decoded(raw, file, number)
         if line and not line.isspace():
-            one, counted = make(line, Place(file, number))
+            at = Place(file, number)
+            try:
+                one, counted = make(line, at)
+            except InputError as error:
+                if error.file is not None:
+                    raise
+                raise at.error(error.problem, error.remedy, error.value) from error
             if counted:
                 counts.update(counted)
             if one:

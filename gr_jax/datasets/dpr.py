@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from gr_jax.corpus import dpr_files
 from gr_jax.corpus.documents import check_id
@@ -62,7 +62,13 @@ def build(
       InputError: a raw file is missing or damaged, a positive is no passage, or the folder holds something else.
     """
     files = raw_files(where, variant)
-    folder.refuse_others(output, [folder.CORPUS + convert.PARTIAL])
+    with folder.building(output, "dpr", variant):
+        return _build(files, output, variant, processes, show)
+
+
+def _build(
+    files: Mapping[str, Sequence[pathlib.Path]], output: pathlib.Path, variant: str, processes: int, show: bool
+) -> folder.About:
     made = convert.convert(
         files["passages"][0], output / folder.CORPUS, passage_line, version=VERSION, processes=processes, show=show
     )
@@ -70,7 +76,7 @@ def build(
     judged: dict[str, list[tuple[str, str, int]]] = {}
     wanted: dict[str, pathlib.Path] = {}
 
-    def asked() -> Iterator[tuple[str, str, Mapping]]:
+    def asked() -> Iterator[tuple[pathlib.Path, str, str, Mapping]]:
         for split in ("train", "dev"):
             rows = judged.setdefault(split, [])
             for number, one in enumerate(dpr_files.read_examples(files[split][0])):
@@ -81,10 +87,10 @@ def build(
                 for passage in dict.fromkeys(positive.doc_id for positive in one.positives):
                     wanted.setdefault(passage, files[split][0])
                     rows.append((identifier, passage, 2 if passage == one.positives[0].doc_id else 1))
-                yield identifier, one.question, {"answers": list(one.answers)}
+                yield files[split][0], identifier, one.question, {"answers": list(one.answers)}
         for file in files.get("test", []):
             for number, (question, answers) in enumerate(dpr_files.read_questions(file)):
-                yield f"test{number}", question, {"answers": list(answers), "split": "test"}
+                yield file, f"test{number}", question, {"answers": list(answers), "split": "test"}
 
     notes |= folder.write_questions(output, asked())
     for document in folder.documents_of(output):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,12 +15,13 @@ import orjson
 
 from gr_jax import progress, storage
 from gr_jax.corpus import beir, lines
-from gr_jax.corpus.documents import Document, Identity
+from gr_jax.corpus.documents import Document, Identity, check_id
 from gr_jax.datasets import convert
 from gr_jax.errors import InputError
 from gr_jax.storage import checksums
 
 ABOUT, CORPUS, QUERIES = "about.json", "corpus.jsonl", "queries.jsonl"
+_LOCKS = ".locks"
 HALVES = "texts with half surrogate pairs, which were replaced"
 
 
@@ -60,32 +62,68 @@ class About:
         file = pathlib.Path(folder) / ABOUT
         said = storage.read_note(file)
         names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(said, dict) or set(said) != names or not isinstance(said["files"], dict):
+        whole = isinstance(said, dict) and set(said) == names and isinstance(said["files"], dict)
+        whole = whole and CORPUS in said["files"] and all(map(_is_entry, said["files"].values()))
+        if not whole:
             raise InputError(
-                "this folder does not say which data set it is",
-                "Name a folder that `launch.data build` finished.",
+                "this folder does not say which data set it is, or another version of this library built it",
+                "Name a folder that `launch.data build` finished, or build it again.",
                 file=file,
             )
         return cls(**said)
 
 
-def refuse_others(folder: pathlib.Path, ours: Iterable[str]) -> None:
-    """Raises InputError for a folder that holds what no build put there: somebody's documents, say.
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
+
+
+@contextlib.contextmanager
+def building(folder: pathlib.Path, dataset: str, variant: str) -> Iterator[None]:
+    """A folder that this process alone builds. Until `finish` it holds a mark, by which a build goes on that was
+    interrupted, and no system takes it for a data set.
 
     Args:
-      folder: to be written.
-      ours: beginnings of the names of what an unfinished build leaves.
+      folder: to write; what a build finished there before is no data set from now on.
+      dataset, variant: which collection.
+
+    Raises:
+      InputError: the folder holds what no build put there, cannot be written, or another process builds it.
     """
-    if not folder.is_dir():
-        return
-    names = sorted(path.name for path in folder.iterdir())
-    begun = tuple(ours)
-    if names and ABOUT not in names and not any(name.startswith(begun) for name in names):
+
+    def wait() -> None:
+        raise InputError("another process builds this folder", "Wait for it, or name another folder.", file=folder)
+
+    with storage.explaining(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        names = sorted(path.name for path in folder.iterdir() if path.name != _LOCKS)
+    before = _finished(folder)
+    if names and before is None and beir.BUILDING not in names:
         raise InputError("this folder holds something else", "Name a new folder.", file=folder, value=names[0])
+    with storage.locked(folder / _LOCKS / "build", wait):
+        storage.write_json(folder / beir.BUILDING, {"dataset": dataset, "variant": variant})
+        if before is not None:
+            for name in before.files:
+                if name.startswith("qrels/"):
+                    (folder / name).unlink(missing_ok=True)
+            (folder / ABOUT).unlink(missing_ok=True)
+        yield
+
+
+def _finished(folder: pathlib.Path) -> About | None:
+    with contextlib.suppress(InputError):
+        return About.load(folder)
+    return None
 
 
 def document_line(document: Document) -> tuple[bytes, tuple[str, ...]]:
-    """A line of `corpus.jsonl`, without its end, and what is to be counted."""
+    """A line of `corpus.jsonl`, without its end, and what is to be counted.
+
+    Raises:
+      InputError: an id that no document can have.
+    """
+    problem = check_id(document.doc_id, "document")
+    if problem:
+        raise InputError(problem, "Correct it in the raw file.", value=document.doc_id)
     record = {"_id": document.doc_id, "title": document.title, "text": document.text}
     return json_line(record)
 
@@ -99,15 +137,30 @@ def json_line(record: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
         return line.encode("utf-8", "replace"), (HALVES,)
 
 
-def write_questions(folder: pathlib.Path, rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Mapping[str, int]:
-    """Writes `queries.jsonl` of (id, text, metadata); returns what was counted."""
-    halves = 0
+def write_questions(
+    folder: pathlib.Path, rows: Iterable[tuple[str | os.PathLike, str, str, Mapping[str, Any]]]
+) -> Mapping[str, int]:
+    """Writes `queries.jsonl` of (raw file, id, text, metadata); returns what was counted.
+
+    Raises:
+      InputError: an id that is none or comes twice, or a question without a text; names the raw file.
+    """
+    halves, seen = 0, set[str]()
     with storage.writing(folder / QUERIES) as file:
-        for identifier, text, more in rows:
+        for raw, identifier, text, more in rows:
+            problem = check_question(identifier, text) or ("this id came before" if identifier in seen else None)
+            if problem:
+                raise InputError(problem, "Correct it in the raw file.", file=raw, value=identifier)
+            seen.add(identifier)
             line, counted = json_line({"_id": identifier, "text": text, **({"metadata": dict(more)} if more else {})})
             file.write(line + b"\n")
             halves += len(counted)
     return {HALVES: halves} if halves else {}
+
+
+def check_question(identifier: str, text: str) -> str | None:
+    """What is wrong with a question; None where nothing is."""
+    return check_id(identifier, "query") or (None if text.strip() else "a question without a text")
 
 
 def write_judgements(folder: pathlib.Path, splits: Mapping[str, Iterable[tuple[str, str, int]]]) -> dict[str, int]:
@@ -155,9 +208,23 @@ def finish(
     identity = Identity()
     for document in documents_of(folder, show):
         identity.add(document)
+    raw = list(raw)
+    if not identity.count:
+        raise InputError("no documents", "Name the raw file of documents.", file=raw[0] if raw else folder)
     twice = identity.repeated(documents_of(folder))
     if twice is not None:
-        raise InputError("two documents have one id", "Give every document an id of its own.", value=twice)
+        raise InputError(
+            "two documents have one id", "Give every document an id of its own.", file=raw[0] if raw else folder,
+            value=twice,
+        )  # fmt: skip
+    for split in questions:
+        rows = beir.read_qrels(folder / "qrels" / f"{split}.tsv")
+        missing = next((doc_id for _, _, doc_id, _ in rows if doc_id not in identity), None)
+        if missing is not None:
+            raise InputError(
+                f"a judgement of {split} is of a document that is not there", "Take the raw files of one release.",
+                file=raw[0] if raw else folder, value=missing,
+            )  # fmt: skip
     names = [CORPUS, QUERIES, *(f"qrels/{split}.tsv" for split in questions)]
     files = {
         name: {"bytes": (folder / name).stat().st_size, "sha256": checksums.sha256(folder / name)}
@@ -166,12 +233,22 @@ def finish(
     }
     about = About(
         dataset, variant, whose, identity.fingerprint, identity.count, dict(questions),
-        {os.path.basename(file): os.path.getsize(file) for file in raw}, files, dict(notes),
+        _sizes(raw), files, dict(notes),
         dict(settings),
     )  # fmt: skip
     storage.write_json(folder / ABOUT, dataclasses.asdict(about))
     convert.forget(folder / CORPUS)
+    (folder / beir.BUILDING).unlink(missing_ok=True)
     return about
+
+
+def _sizes(raw: Iterable[str | os.PathLike]) -> dict[str, int]:
+    """By name; files of one name by their paths."""
+    files = [os.fspath(file) for file in raw]
+    names = list(map(os.path.basename, files))
+    return {
+        name if names.count(name) == 1 else file: os.path.getsize(file) for name, file in zip(names, files, strict=True)
+    }
 
 
 def verify(folder: str | os.PathLike) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gr_jax import storage
@@ -16,6 +16,7 @@ from gr_jax.errors import InputError
 
 PREFIX = "ir_datasets:"
 _TEXTS = ("text", "body", "abstract", "main_content")  # fields beside a title, as data sets call them
+WITHOUT_JUDGEMENT = "questions without a judgement, which were left out"
 REPEATED = "judgements of a pair that was judged before, of which the later counts"
 
 
@@ -114,21 +115,32 @@ def build(identifiers: str, output: pathlib.Path, *, show: bool = True) -> folde
     """
     named: Sequence[tuple[str, str]] = parts(identifiers)
     found = {identifier: load(identifier) for _, identifier in named}
-    folder.refuse_others(output, [])
-    notes = {folder.HALVES: 0, REPEATED: 0}
+    with folder.building(output, "ir_datasets", identifiers):
+        return _build(named, found, identifiers, output, show)
+
+
+def _build(
+    named: Sequence[tuple[str, str]], found: Mapping[str, Any], identifiers: str, output: pathlib.Path, show: bool
+) -> folder.About:
+    notes = {folder.HALVES: 0, REPEATED: 0, WITHOUT_JUDGEMENT: 0}
     asked: dict[str, str] = {}
     rows: dict[str, list[tuple[str, str, int]]] = {}
     for split, identifier in named:
         questions, grades, repeated = judged(found[identifier], identifier)
-        asked |= dict(questions)
+        for query, text in questions:
+            if asked.setdefault(query, text) != text:
+                raise InputError("a question of two splits with other texts", "Build them apart.", value=query)
         notes[REPEATED] += repeated
+        notes[WITHOUT_JUDGEMENT] += sum(1 for _ in found[identifier].queries_iter()) - len(questions)
         rows[split] = [(query, page, grade) for query, of_query in grades.items() for page, grade in of_query.items()]
     with storage.writing(output / folder.CORPUS) as file:
         for document in documents(found[named[0][1]]):
             line, counted = folder.document_line(document)
             notes[folder.HALVES] += len(counted)
             file.write(line + b"\n")
-    for name, count in folder.write_questions(output, ((query, text, {}) for query, text in asked.items())).items():
+    for name, count in folder.write_questions(
+        output, ((output, query, text, {}) for query, text in asked.items())
+    ).items():
         notes[name] += count
     return folder.finish(
         output, dataset="ir_datasets", variant=identifiers, whose="as ir_datasets reads it",

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from gr_jax.corpus import kilt, kilt_pages, lines
+from gr_jax.corpus.documents import Identity
 from gr_jax.corpus.records import Place
 from gr_jax.datasets import convert, folder, raw
 
@@ -68,17 +69,25 @@ def build(
       InputError: a raw file is missing or damaged, or the folder holds something else.
     """
     files = raw_files(where, task)
-    folder.refuse_others(output, [folder.CORPUS + convert.PARTIAL])
+    with folder.building(output, "kilt", task):
+        return _build(files, output, task, processes, show)
+
+
+def _build(
+    files: Mapping[str, Sequence[pathlib.Path]], output: pathlib.Path, task: str, processes: int, show: bool
+) -> folder.About:
     made = convert.convert(
         files["pages"][0], output / folder.CORPUS, page_line, version=VERSION, processes=processes, show=show
     )
     notes = {name: count for name, count in made.items() if name != convert.MADE}
     notes |= dict.fromkeys((WITHOUT_EVIDENCE, WITHOUT_PAGE, WITHOUT_ANY_PAGE), 0)
-    there = {document.doc_id for document in folder.documents_of(output, show)}
+    there = Identity()
+    for document in folder.documents_of(output, show):
+        there.add(document)
     texts = _own_texts(files["questions"]) if "questions" in files else None
     judged: dict[str, list[tuple[str, str, int]]] = {}
 
-    def asked() -> Iterator[tuple[str, str, Mapping]]:
+    def asked() -> Iterator[tuple[pathlib.Path, str, str, Mapping]]:
         for split in TASKS[task]:
             rows = judged.setdefault(split, [])
             for question in kilt.read_kilt(files[split][0], texts):
@@ -91,7 +100,7 @@ def build(
                 rows += [(question.id, page, 1) for page in pages]
                 answers = [one.answer for one in question.outputs if one.answer]
                 evidence = [sorted(pages) for pages in question.evidence()]
-                yield question.id, question.text, {"answers": answers, "evidence": evidence}
+                yield files[split][0], question.id, question.text, {"answers": answers, "evidence": evidence}
 
     notes |= folder.write_questions(output, asked())
     return folder.finish(

@@ -10,9 +10,10 @@ from gr_jax.corpus import nq320k
 from gr_jax.datasets import dpr, folder, kilt, ms_marco, nq_build, raw, samples
 from gr_jax.errors import InputError
 
+NUMBERED = "nq-{split}-[0-9][0-9].jsonl"  # of the original form: 50 of train, 5 of dev
 NQ_FILES: Mapping[str, Sequence[str]] = {
-    "train": ("*simplified-nq-train*.jsonl", "nq-train-*.jsonl", "*nq-train*.jsonl"),
-    "dev": ("*nq-dev-all*.jsonl", "nq-dev-*.jsonl", "*nq-dev*.jsonl"),
+    "train": ("*simplified-nq-train.jsonl", NUMBERED.format(split="train")),
+    "dev": ("*nq-dev-all.jsonl", NUMBERED.format(split="dev")),
 }
 Files = Mapping[str, Sequence[pathlib.Path]]
 
@@ -53,9 +54,20 @@ class Kind:
 
 
 def nq_files(where: pathlib.Path, variant: str) -> dict[str, list[pathlib.Path]]:
-    """The raw files of Natural Questions, in either form."""
+    """The raw files of Natural Questions, in either form.
+
+    Raises:
+      InputError: there are none of a split, or one of a numbered row is missing.
+    """
     del variant
-    return {split: raw.find(where, f"the file of {split}", patterns) for split, patterns in NQ_FILES.items()}
+    files = {split: raw.find(where, f"the file of {split}", patterns) for split, patterns in NQ_FILES.items()}
+    for split, found in files.items():
+        numbered = [path.name.removesuffix(".gz") for path in found]
+        row = [f"nq-{split}-{number:02}.jsonl" for number in range(len(numbered))]
+        if numbered[0].startswith(f"nq-{split}-") and numbered[0] != "nq-dev-all.jsonl" and numbered != row:
+            missing = next(name for name in row if name not in numbered)
+            raise InputError("a file of a numbered row is missing", "Put it there.", file=where, value=missing)
+    return files
 
 
 def build_nq(where: pathlib.Path, output: pathlib.Path, variant: str, processes: int, show: bool) -> folder.About:

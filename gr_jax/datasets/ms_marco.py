@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gr_jax.corpus import ms_marco
 from gr_jax.corpus.queries import Queries
@@ -65,19 +65,18 @@ def build(where: pathlib.Path, output: pathlib.Path, *, processes: int = 1, show
         something else.
     """
     files = raw_files(where)
-    folder.refuse_others(output, [folder.CORPUS + convert.PARTIAL])
-    notes = dict(
-        convert.convert(
-            files["collection"][0],
-            output / folder.CORPUS,
-            passage_line,
-            version=VERSION,
-            processes=processes,
-            show=show,
-        )
+    with folder.building(output, "ms_marco", "passages"):
+        return _build(files, output, processes, show)
+
+
+def _build(
+    files: Mapping[str, Sequence[pathlib.Path]], output: pathlib.Path, processes: int, show: bool
+) -> folder.About:
+    made = convert.convert(
+        files["collection"][0], output / folder.CORPUS, passage_line, version=VERSION, processes=processes, show=show
     )
-    del notes[convert.MADE]
-    asked: list[tuple[str, str, Mapping]] = []
+    notes = {name: count for name, count in made.items() if name != convert.MADE}
+    asked: list[tuple[pathlib.Path, str, str, Mapping]] = []
     judged: dict[str, list[tuple[str, str, int]]] = {}
     left = 0
     for split in (one for one in SPLITS if one in files):
@@ -88,7 +87,7 @@ def build(where: pathlib.Path, output: pathlib.Path, *, processes: int = 1, show
                 "a judgement of a question that is not there", f"Take the judgements of {files[split][0].name}.",
                 file=files[split][1], value=missing,
             )  # fmt: skip
-        asked += [(query, queries.text(query), {}) for query in queries.ids if query in qrels]
+        asked += [(files[split][0], query, queries.text(query), {}) for query in queries.ids if query in qrels]
         judged[split] = [(query, page, grade) for query, grades in qrels.items() for page, grade in grades.items()]
         left += len(queries) - len(qrels)
     notes |= folder.write_questions(output, asked)

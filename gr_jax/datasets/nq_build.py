@@ -66,10 +66,29 @@ def build_nq(
             'Name a folder with its tokenizer.json, or take rules with normaliser "none".',
         )
     folder = pathlib.Path(folder)
-    folders.refuse_others(folder, [_PARTS])
-    parts = folder / f"{_PARTS}{_key(train, dev, rules)}"
-    parts.mkdir(parents=True, exist_ok=True)
-    worker = _Worker(rules, None if tokenizer is None else os.fspath(tokenizer))
+    variant = next((name for name, one in VARIANTS.items() if one == rules), "own")
+    read_as = "" if tokenizer is None else lines.digest(pathlib.Path(tokenizer) / "tokenizer.json").hexdigest()[:16]
+    key = _key(train, dev, rules, read_as)
+    with folders.building(folder, "nq320k", variant):
+        parts = folder / f"{_PARTS}{key}"
+        parts.mkdir(exist_ok=True)
+        worker = _Worker(rules, None if tokenizer is None else os.fspath(tokenizer))
+        settings = {"version": VERSION, "tokenizer": read_as, **dataclasses.asdict(rules)}
+        return _build(folder, train, dev, parts, worker, variant, settings, rules, processes, show)
+
+
+def _build(
+    folder: pathlib.Path,
+    train: Sequence[str | os.PathLike],
+    dev: Sequence[str | os.PathLike],
+    parts: pathlib.Path,
+    worker: _Worker,
+    variant: str,
+    settings: Mapping[str, Any],
+    rules: Rules,
+    processes: int,
+    show: bool,
+) -> folders.About:
     made: dict[str, list[pathlib.Path]] = {}
     for split, files in (("train", train), ("dev", dev)):
         made[split] = []
@@ -78,18 +97,17 @@ def build_nq(
             made[split] += _extracted(worker, file, stem, split == "dev", processes, show)
     questions, notes = _assembled(folder, made, rules, show)
     about = folders.finish(
-        folder, dataset="nq320k", variant=next((name for name, one in VARIANTS.items() if one == rules), "own"),
-        whose=rules.whose, questions=questions, raw=[*train, *dev], notes=notes,
-        settings={"version": VERSION, **dataclasses.asdict(rules)}, show=show,
+        folder, dataset="nq320k", variant=variant, whose=rules.whose, questions=questions, raw=[*train, *dev],
+        notes=notes, settings=settings, show=show,
     )  # fmt: skip
     for left in folder.glob(f"{_PARTS}*"):  # of builds by other rules, too
         shutil.rmtree(left)
     return about
 
 
-def _key(train: Sequence[str | os.PathLike], dev: Sequence[str | os.PathLike], rules: Rules) -> str:
+def _key(train: Sequence[str | os.PathLike], dev: Sequence[str | os.PathLike], rules: Rules, tokenizer: str) -> str:
     """Of what parts are made of: files by size and time, for reading them is what parts are to save."""
-    said: list[Any] = [VERSION, PART, dataclasses.asdict(rules)]
+    said: list[Any] = [VERSION, PART, dataclasses.asdict(rules), tokenizer]
     for file in (*train, *dev):
         try:
             found = os.stat(file)
@@ -150,8 +168,9 @@ def _extracted(
     """The parts of a raw file, in order; those that are there are not read again."""
     done = stem.with_name(f"{stem.name}.json")
     count = storage.read_note(done)
-    if isinstance(count, int):
-        return [_part(stem, place) for place in range(count)]
+    parts = [_part(stem, place) for place in range(count)] if type(count) is int else []
+    if parts and all(map(pathlib.Path.is_file, parts)):
+        return parts
     places = []
     with progress.bar(f"Reading {os.path.basename(file)}", os.path.getsize(file), enabled=show) as bar:
         for place, made in _made(worker, file, stem, dev, processes, lambda at: bar.advance(at - bar.done)):
@@ -243,7 +262,12 @@ def _assembled(
         for split, one, part in in_order():
             bar.advance()
             if one.id in asked:
-                raise InputError("an example that came before", "Give every raw file once.", value=one.id)
+                raise InputError(
+                    f"an example of {split} that came before", "Give every raw file once.", file=folder, value=one.id
+                )
+            problem = folders.check_question(one.id, one.question)
+            if problem:
+                raise InputError(problem, f"Correct it in the raw file of {split}.", file=folder, value=one.id)
             asked.add(one.id)
             notes[WITHOUT_TITLE] += not one.title
             notes[WITHOUT_PARAGRAPH] += not one.paragraph

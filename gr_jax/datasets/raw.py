@@ -30,14 +30,15 @@ def find(folder: pathlib.Path, what: str, patterns: Sequence[str]) -> list[pathl
     """
     found = find_if_any(folder, patterns)
     if not found:
-        raise InputError(f"{what} is missing", f"Put it there: {' or '.join(patterns)}.", file=folder)
+        raise InputError(f"{what}: missing", f"Put it there: {' or '.join(patterns)}.", file=folder)
     return found
 
 
 def find_if_any(folder: pathlib.Path, patterns: Sequence[str]) -> list[pathlib.Path]:
     """See `find`; [] where there is none."""
     for pattern in patterns:
-        found = sorted(path for path in {*folder.rglob(pattern), *folder.rglob(f"{pattern}.gz")} if path.is_file())
+        fitting = {*folder.rglob(pattern), *folder.rglob(f"{pattern}.gz")}
+        found = sorted((path for path in fitting if path.is_file()), key=lambda path: (path.name, path))
         stems = [path.name.removesuffix(".gz") for path in found]
         twice = next((name for name in stems if stems.count(name) > 1), None)
         if twice is not None:
@@ -55,13 +56,13 @@ def one(folder: pathlib.Path, what: str, patterns: Sequence[str]) -> pathlib.Pat
     """
     found = find(folder, what, patterns)
     if len(found) > 1:
-        raise InputError(f"{what} stands there several times", "Keep one.", file=folder, value=[f.name for f in found])
+        raise InputError(f"{what}: there are several", "Keep one.", file=folder, value=[f.name for f in found])
     return found[0]
 
 
 @functools.cache
 def published() -> Mapping[str, Mapping[str, Any]]:
-    """Name of a raw file → its {"bytes", "md5"}, as TFDS and ir_datasets say them."""
+    """Name of a raw file → its {"bytes", "md5"}, as ir_datasets says them."""
     return json.loads(_PUBLISHED.read_text(encoding="utf-8"))
 
 

@@ -169,7 +169,7 @@ def ms_marco(folder: pathlib.Path) -> None:
 
 
 def dpr(folder: pathlib.Path) -> None:
-    """DPR: passages, and pairs of train and dev."""
+    """DPR: passages, pairs of train and dev, and questions with answers alone."""
     passages = _passages()
     rows = (f'{place}\t"{text}"\t{town.title}' for place, (town, text) in enumerate(passages, start=1))
     _write(folder / "psgs_w100.tsv", ["id\ttext\ttitle", *rows])
@@ -185,6 +185,7 @@ def dpr(folder: pathlib.Path) -> None:
                 }
             )  # fmt: skip
         storage.write_text(folder / f"biencoder-nq-{split}.json", json.dumps(records, indent=4) + "\n")
+    _write(folder / "nq-test.qa.csv", (f"{question}\t{[answer]!r}" for _, _, question, answer in _asked(True)))
 
 
 def _passages() -> Sequence[tuple[Town, str]]:

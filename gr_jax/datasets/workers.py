@@ -8,7 +8,9 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import multiprocessing
+import multiprocessing.connection
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -52,13 +54,25 @@ def in_order(work: Callable[[Batch], Any], given: Iterable[Batch | None], proces
         return
     waiting: collections.deque[concurrent.futures.Future | None] = collections.deque()
     context = multiprocessing.get_context("spawn")  # this process may have threads
-    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
         for batch in given:
             waiting.append(None if batch is None else pool.submit(work, batch))
             while len(waiting) > _WAITING * processes:
                 yield _result(waiting.popleft())
         while waiting:
             yield _result(waiting.popleft())
+
+
+def _end_with_parent() -> None:
+    """Ends a worker whose parent was killed, which its own end of their pipe would hide from it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _result(future: concurrent.futures.Future | None) -> Any:

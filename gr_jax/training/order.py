@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import zlib
 from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Int8, Int64
 
 from gr_jax.errors import InputError
-from gr_jax.training.example_sources import BUILT_IN, source_names
+from gr_jax.training.example_sources import BUILT_IN, source_names, source_number
 
 _CYCLE = 10_000  # places after which the interleaving repeats: rates are kept to 1e-4
 _LISTED = 1 << 22  # streams up to this many rows are shuffled by a list, longer ones by arithmetic
@@ -113,7 +114,9 @@ def make_order(
         )
     streams, weights = [], []
     names = source_names()
-    for number, name in enumerate(names):
+    # Those that are registered come in the order of their names, whatever that of their registration.
+    for name in (*BUILT_IN, *sorted(set(names) - set(BUILT_IN))):
+        number = source_number(name)
         rate = rates.get(name, 0)
         rows = np.flatnonzero(source == number)
         if not 0 <= rate < float("inf") or not set(rates) <= set(names):
@@ -121,12 +124,17 @@ def make_order(
                 "not a rate of a source", f"Give {', '.join(names)} rates of 0 or more.", value=dict(rates)
             )
         if rate > 0 and len(rows):
-            streams.append(Stream(rows, (seed, number) if shuffle else None))
+            streams.append(Stream(rows, (seed, _seed_of(name)) if shuffle else None))
             weights.append(float(rate))
     if not streams:
         raise InputError("no row has a source with a rate above 0", "Give such a source a rate.", value=dict(rates))
     cycle, rank = interleave(np.array(weights))
     return Order(tuple(streams), cycle, rank, sys.maxsize)
+
+
+def _seed_of(source: str) -> int:
+    """A number of a kind of examples that is the same in every process."""
+    return BUILT_IN.index(source) if source in BUILT_IN else zlib.crc32(source.encode()) + len(BUILT_IN) + 1
 
 
 def interleave(weights: np.ndarray, length: int = _CYCLE) -> tuple[Int8[np.ndarray, " n"], Int64[np.ndarray, " n"]]:

@@ -97,5 +97,5 @@ def test_what_is_refused():
     with pytest.raises(InputError, match="leaves words out"):
         Rule(words=3, stride=4)
     marked = Dataset(Corpus.from_documents([Document("a#1", "", "text")]))
-    with pytest.raises(InputError, match="Replace it"):
+    with pytest.raises(InputError, match="Replace the #"):
         cut(marked, Rule())

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,8 +139,8 @@ def test_a_missing_or_cut_file_is_named(made, tmp_path, name, zipped):
     for file in sorted(where.iterdir()):
         whole = file.read_bytes()
         file.unlink()
-        if file.name not in ("2019qrels-pass.txt", "msmarco-test2019-queries.tsv"):
-            with pytest.raises(InputError, match="is missing"):
+        if file.name not in ("2019qrels-pass.txt", "msmarco-test2019-queries.tsv", "nq-test.qa.csv"):
+            with pytest.raises(InputError, match=": missing"):
                 build(name, where, tmp_path / "built")
         beside = file.with_name(f"{file.name}.gz")
         beside.write_bytes(gzip.compress(whole)[:-20] if zipped else gzip.compress(whole))
@@ -190,6 +191,143 @@ def test_what_changed_since_is_told(made, tmp_path):
         assert part in said
     with pytest.raises(InputError, match="does not say which data set"):
         folder.verify(tmp_path)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_build_that_stopped_is_no_data_set_and_goes_on(made, tmp_path, monkeypatch, name):
+    """Wherever it stops: at any file that is written."""
+    whole = build(name, made[name], tmp_path / "whole")
+    for stop in range(12):
+        where, written = tmp_path / f"cut{stop}", []
+
+        def failing(function, stop=stop, written=written):
+            def stopped(*arguments, **more):
+                written.append(arguments[0])
+                if len(written) > stop:
+                    raise KeyboardInterrupt
+                return function(*arguments, **more)
+
+            return stopped
+
+        with monkeypatch.context() as patched:
+            for function in ("write_json", "write_bytes"):
+                patched.setattr(f"gr_jax.storage.{function}", failing(getattr(convert.storage, function)))
+            try:
+                build(name, made[name], where)
+            except KeyboardInterrupt:
+                if (where / ".building.json").exists():
+                    with pytest.raises(InputError, match="not finished"):
+                        corpus.read_beir(where)
+                assert not (where / "about.json").exists()
+            else:
+                assert stop > 2  # all that is written was written
+        assert build(name, made[name], where) == whole and folder.verify(where) == []
+        assert contents(where) == contents(tmp_path / "whole")
+
+
+def test_another_build_replaces_all_of_the_one_before(made, tmp_path):
+    where = tmp_path / "built"
+    build("ms_marco", made["ms_marco"], where)
+    about = build("kilt", made["kilt"], where)
+    assert contents(where) == contents_of("kilt", made, tmp_path) and about.dataset == "kilt"
+    broken = tmp_path / "raw"
+    samples.kilt(broken)
+    (broken / "nq-dev-kilt.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match=r"nq-dev-kilt\.jsonl:1"):
+        build("kilt", broken, where)
+    with pytest.raises(InputError, match="does not say"):
+        folder.verify(where)
+
+
+def contents_of(name, made, tmp_path):
+    build(name, made[name], tmp_path / "alone")
+    return contents(tmp_path / "alone")
+
+
+def test_one_build_at_a_time(made, tmp_path):
+    with folder.building(tmp_path / "built", "kilt", "nq"):
+        code = (
+            "import sys, pathlib; from gr_jax.datasets import kilt\n"
+            "kilt.build(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 'nq', show=False)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, made["kilt"], tmp_path / "built"], capture_output=True, text=True
+        )
+    assert "another process builds this folder" in done.stderr
+    assert build("kilt", made["kilt"], tmp_path / "built").documents == samples.TOWNS
+
+
+FAULTS = {
+    "a judged passage that is not there": ("ms_marco", "collection.tsv", lambda text: text[: len(text) // 2]),
+    "no passages": ("ms_marco", "collection.tsv", lambda text: ""),
+    "no pages": ("kilt", "kilt_knowledgesource.json", lambda text: ""),
+    "a question of two splits": ("kilt", "nq-dev-kilt.jsonl", lambda text: text.replace("dev-0", "train-0")),
+    "an id with a space": ("kilt", "nq-dev-kilt.jsonl", lambda text: text.replace("dev-0", "dev 0")),
+    "half an id": ("kilt", "nq-dev-kilt.jsonl", lambda text: text.replace("dev-0", "dev\\ud83d")),
+    "half a page's id": ("kilt", "kilt_knowledgesource.json", lambda text: text.replace('"7"', '"\\ud83d"')),
+    "a blank question": ("kilt", "nq-dev-kilt.jsonl", lambda text: re.sub(r'"input": "[^"]*"', '"input": " "', text)),
+    "a blank question of DPR": (
+        "dpr", "biencoder-nq-dev.json", lambda text: re.sub(r'"question": "[^"]*"', '"question": ""', text)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_no_system_could_read_is_not_finished(tmp_path, fault):
+    name, file, damage = FAULTS[fault]
+    KINDS[name].sample(tmp_path / "raw")
+    path = tmp_path / "raw" / file
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(InputError) as caught:
+        build(name, tmp_path / "raw", tmp_path / "built")
+    assert caught.value.file is not None
+    assert not (tmp_path / "built" / "about.json").exists()
+
+
+@pytest.mark.parametrize("said", ['{"me": 1}', "[]", "{"])
+def test_an_about_json_of_somebody_is_not_ours(made, tmp_path, said):
+    (tmp_path / "about.json").write_text(said)
+    with pytest.raises(InputError, match="something else"):
+        build("kilt", made["kilt"], tmp_path)
+    with pytest.raises(InputError, match="does not say"):
+        folder.verify(tmp_path)
+
+
+def test_an_output_that_cannot_be_made(made, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for name in KINDS:
+        for output in (tmp_path / "file", tmp_path / "file" / "within"):
+            with pytest.raises(InputError):
+                build(name, made[name], output)
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_parent(tmp_path):
+    """Killed, it cannot end them itself."""
+    (tmp_path / "collection.tsv").write_text("".join(f"{n}\tpassage {n}\n" for n in range(400_000)))
+    code = (
+        "import sys; from gr_jax.datasets import convert, ms_marco\n"
+        "convert.convert(sys.argv[1], sys.argv[2], ms_marco.passage_line, version='1', processes=2, show=False)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "collection.tsv", tmp_path / "made"], start_new_session=True
+    )
+    for _ in range(200):
+        time.sleep(0.1)
+        if len(_session(process.pid)) > 2:
+            break
+    process.kill()
+    process.wait()
+    for _ in range(100):
+        time.sleep(0.1)
+        if not _session(process.pid):
+            return
+    raise AssertionError(_session(process.pid))
+
+
+def _session(leader: int) -> list[str]:
+    said = subprocess.run(["ps", "-o", "pid=,stat=", "--sid", str(leader)], capture_output=True, text=True).stdout
+    return [line for line in said.splitlines() if " Z" not in line]
 
 
 def test_nobodys_folder_is_written_over(made, tmp_path):

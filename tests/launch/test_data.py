@@ -16,7 +16,10 @@ from tests.datasets.nq_records import records
 def raw(tmp_path_factory):
     folder = tmp_path_factory.mktemp("raw") / "nq"
     folder.mkdir()
-    for name, seed, dev in (("simplified-nq-train.jsonl", 0, False), ("nq-dev-all.jsonl", 1, True)):
+    for name, seed, dev in (
+        ("simplified_simplified-nq-train.jsonl", 0, False),
+        ("simplified_nq-dev-all.jsonl", 1, True),
+    ):
         made = records(seed, 30, dev=dev)
         (folder / f"v1.0-{name}").write_text("".join(json.dumps(one) + "\n" for one in made))
     return folder
@@ -61,6 +64,12 @@ def test_what_is_refused(raw, tmp_path):
     refused(forked(*told, f"--raw={tmp_path / 'none'}"), "no such folder")
     refused(forked(*told, f"--raw={raw}", "--variant=url"), "nci_as_published")
     (tmp_path / "empty").mkdir()
-    refused(forked(*told, f"--raw={tmp_path / 'empty'}"), "the file of train is missing")
+    refused(forked(*told, f"--raw={tmp_path / 'empty'}"), "the file of train: missing")
     refused(forked("data", "sample", "nq320k"), "--output")
+    refused(forked("data", "sample", "nq320k", f"--output={tmp_path / 's'}", "--variant=url"), "nci_as_published")
+    refused(forked("data", "sample", "kilt", f"--output={tmp_path / 's'}", "--variant=fever"), "Leave --variant out")
+    (tmp_path / "mine" / "raw").mkdir(parents=True)
+    (tmp_path / "mine" / "raw" / "nq-dev-00.jsonl.gz").write_text("real")
+    refused(forked("data", "sample", "nq320k", f"--output={tmp_path / 'mine'}"), "something else")
+    assert (tmp_path / "mine" / "raw" / "nq-dev-00.jsonl.gz").read_text() == "real"
     refused(forked("data", "verify", str(tmp_path)), "does not say which data set")
