@@ -1,7 +1,7 @@
 """Raw files of the papers' data: how fast and how exactly they are read. `python -m benchmarks.data`.
 
-Speeds stand beside what it costs to unzip the same bytes, to parse their JSON and to pass one regular expression over
-their text, on one core. Raw files of the published sizes are made up of real text, below `runs/raw`, 6 GB of disk.
+Core-seconds stand beside what it costs to unzip the same bytes, to parse their JSON and to pass one regular expression
+over their text. Raw files of the published sizes are made up of real text, below `runs/raw`, 6 GB of disk.
 What could not be run here is printed at the end, with the reason. About 25 minutes on 2 cores.
 """
 
@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -74,14 +75,19 @@ for name in sys.argv[1:]:
 """
 
 
-def _run(code: str, *arguments: object) -> tuple[float, str]:
-    """Seconds and output of a process."""
-    start = time.perf_counter()
+def _run(code: str, *arguments: object) -> tuple[float, float, str]:
+    """Seconds on the clock, core-seconds, and output of a process."""
+    start, before = time.perf_counter(), _core_seconds()
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True,
         cwd=harness.CHECKOUT,
     )  # fmt: skip
-    return time.perf_counter() - start, done.stdout.strip()
+    return time.perf_counter() - start, _core_seconds() - before, done.stdout.strip()
+
+
+def _core_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _digest(folder: pathlib.Path) -> str:
@@ -115,10 +121,10 @@ def nq_reading() -> Values:
     for size in (NQ_BYTES // 4, NQ_BYTES):
         train, dev = raw_records.write_nq(RAW / "nq", size)
         with tempfile.TemporaryDirectory(dir=RAW) as folder:
-            baseline, _ = _run(_BASELINE, *train, *dev)
-            seconds, said = _run(_BUILD, json.dumps([list(map(str, train)), list(map(str, dev)), folder, 1]))
+            _, baseline, _ = _run(_BASELINE, *train, *dev)
+            seconds, spent, said = _run(_BUILD, json.dumps([list(map(str, train)), list(map(str, dev)), folder, 1]))
         peaks[size] = int(said) / 1024
-        values = {"MB/s": size * 1.01 / 1e6 / seconds, "times the baseline": seconds / baseline, "MiB": peaks[size]}
+        values = {"MB/s": size * 1.01 / 1e6 / seconds, "times the baseline": spent / baseline, "MiB": peaks[size]}
     return {**values, "memory beside a quarter's": peaks[NQ_BYTES] / peaks[NQ_BYTES // 4]}
 
 
@@ -130,7 +136,7 @@ def nq_faults() -> Values:
         given = [list(map(str, train)), list(map(str, dev))]
         seconds = 0.0
         for processes in (1, 2):
-            seconds, _ = _run(_BUILD, json.dumps([*given, f"{folder}/{processes}", processes]))
+            seconds, _, _ = _run(_BUILD, json.dumps([*given, f"{folder}/{processes}", processes]))
             found[processes] = _digest(pathlib.Path(folder, str(processes)))
         killed = [*given, f"{folder}/killed", 2]
         kills = _killed(_BUILD, killed, seconds, random.Random(0))
@@ -146,7 +152,7 @@ def passage_lines(kind: str) -> Values:
     found, seconds = {}, 0.0
     with tempfile.TemporaryDirectory(dir=RAW) as folder:
         for processes in (1, 2):
-            seconds, said = _run(_CONVERT, json.dumps([str(file), f"{folder}/{processes}", kind, processes]))
+            seconds, _, said = _run(_CONVERT, json.dumps([str(file), f"{folder}/{processes}", kind, processes]))
             assert int(said) == PASSAGES
             found[processes] = _of_file(pathlib.Path(folder, str(processes)))
             pathlib.Path(folder, str(processes)).unlink()

@@ -126,11 +126,13 @@ def read_json_lines(file: str | os.PathLike) -> Iterator[tuple[int, dict[str, An
         yield number, parse_json(line, file, number)
 
 
-def parse_json(line: str, file: str | os.PathLike, number: int) -> dict[str, Any]:
-    """The JSON object that a line holds; InputError otherwise."""
+def parse_json(line: str | bytes, file: str | os.PathLike, number: int) -> dict[str, Any]:
+    """The JSON object that a line holds, as text or in UTF-8; InputError otherwise."""
     try:
-        record = _loads(line)
+        record = _loads(line, file, number)
     except (ValueError, RecursionError) as error:  # ValueError too for integers of thousands of digits
+        if isinstance(error, InputError):  # not UTF-8
+            raise
         raise InputError(
             f"not JSON: {error}", "Write one JSON object a line.", file=file, line=number, value=line
         ) from error
@@ -139,13 +141,13 @@ def parse_json(line: str, file: str | os.PathLike, number: int) -> dict[str, Any
     return record
 
 
-def _loads(text: str) -> Any:
+def _loads(line: str | bytes, file: str | os.PathLike, number: int) -> Any:
     """As Python's own parser, sooner; that one takes what orjson refuses: half surrogate pairs, NaN. Whole numbers of
     more than 64 bits become floats."""
     try:
-        return orjson.loads(text)
+        return orjson.loads(line)
     except ValueError:
-        return json.loads(text)
+        return json.loads(decoded(line, file, number) if isinstance(line, bytes) else line)
 
 
 def identifier(record: dict[str, Any], file: str | os.PathLike, number: int) -> str:

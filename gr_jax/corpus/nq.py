@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from gr_jax.corpus import lines
 from gr_jax.corpus.records import Place
 
 _TAG = re.compile(r"<[^<][^<>]*>")  # what "<[^<]+?>" finds, in two thirds of the time
 _SPACES = re.compile(r"  +")  # of two and more: to find every single one takes most of the time
-_SPACED_TAG = re.compile(r" <[^<][^<>]*>(?= )")
 _PAGE_NAME = re.compile(r"^(.*?) - [Ww]ikipedia(?= |$)")
 _REVISION = re.compile(r"(&amp;|&)oldid=[0-9]+")
 
@@ -94,7 +95,7 @@ def read_nq(file: str | os.PathLike) -> Iterator[Record]:
         yield parse_nq(line, file, number)
 
 
-def parse_nq(line: str, file: str | os.PathLike, number: int) -> Record:
+def parse_nq(line: str | bytes, file: str | os.PathLike, number: int) -> Record:
     """The record of a line; InputError where it is none."""
     at = Place(file, number)
     record = lines.parse_json(line, file, number)
@@ -171,11 +172,25 @@ def parts_of(page: str, before: int | None = None) -> Parts:
 
 
 def _plain(text: str) -> str:
-    """A text without tags and without runs of spaces."""
-    # With the space before it, where another follows: nearly all stand so, and then no runs of spaces are left, which
-    # are as many as tags.
-    plain = _SPACED_TAG.sub("", text)
-    if "<" in plain:  # beside what was taken away, this could now be the beginning of a tag that was none
-        plain = _TAG.sub("", text)
-    plain = plain.replace("\n", "").strip()
-    return _SPACES.sub(" ", plain) if "  " in plain else plain
+    """A text without tags, line ends, spaces around it and runs of spaces within."""
+    plain = _without_marks(text)
+    return _SPACES.sub(" ", without_tags(text)) if plain is None else plain.replace("\n", "").strip()
+
+
+def _without_marks(text: str) -> str | None:
+    """A text without tags and runs of spaces, by array code, which takes half the time of two expressions; None where
+    brackets are no tags, as in "a < b", or line ends would have to be taken out first."""
+    data = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+    opens, closes = np.flatnonzero(data == ord("<")), np.flatnonzero(data == ord(">"))
+    if len(opens) != len(closes) or "\n" in text:
+        return None
+    if len(opens) and not ((closes - opens > 1).all() and (opens[1:] > closes[:-1]).all()):
+        return None
+    depth = np.zeros(len(data) + 1, np.int8)
+    depth[opens], depth[closes + 1] = 1, -1
+    depth[opens[1:][opens[1:] == closes[:-1] + 1]] = 0  # one tag behind another
+    kept = data[np.cumsum(depth[:-1], dtype=np.int8) == 0]
+    spaces = kept == ord(" ")
+    first = np.ones(len(kept), bool)
+    first[1:] = ~(spaces[1:] & spaces[:-1])
+    return kept[first].tobytes().decode("utf-8", "surrogatepass")

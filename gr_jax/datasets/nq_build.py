@@ -27,7 +27,7 @@ from gr_jax.datasets import workers
 from gr_jax.errors import InputError
 
 VERSION = 3  # raise it when the same raw files give other parts
-PART = 200  # records
+PART = 50  # records
 WITHOUT_TITLE = "records whose page has no title; where titles tell pages apart, they share one document"
 WITHOUT_PARAGRAPH = "records whose page has no first paragraph, or one that is never closed"
 _PARTS = ".parts-"
@@ -135,7 +135,7 @@ class _Worker:
             self._normalise = _through_bert(self._tokenizer) if self._rules.normaliser == "bert" else str
         normalise, found = self._normalise, []
         for number, line in raw:
-            record = nq.parse_nq(lines.decoded(line, file, number), file, number)
+            record = nq.parse_nq(line, file, number)
             if self._rules.duplicates != "title" and not record.url:  # all without one would be one page
                 raise InputError(
                     "a page without an address, by which pages are told apart",
