@@ -26,7 +26,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from gr_jax.corpus import Dataset
+from gr_jax.corpus import Corpus, Dataset
 from gr_jax.errors import InputError
 from gr_jax.stages.examples import Examples
 from gr_jax.text import Vocabulary
@@ -109,6 +109,14 @@ def add_text_tasks(
     asked = PairFeatures(vocabulary, query_length, target_vocabulary=vocabulary, max_target_length=document_length)
     read = PairFeatures(vocabulary, document_length)
 
+    for grades in qrels.values():
+        untitled = next((page for page, grade in grades.items() if grade > 0 and not _title(corpus, page)), None)
+        if untitled is not None:
+            raise InputError(
+                "a document without a title, which a Task is to write", "Give it one: BeirPassages.title_words.",
+                value=untitled,
+            )  # fmt: skip
+
     def judged() -> Iterator[tuple[str, int, set[int]]]:
         for query, grades in qrels.items():
             answers = {corpus.index_of(page) for page, grade in grades.items() if grade > 0}
@@ -118,12 +126,7 @@ def add_text_tasks(
 
     def titles() -> Iterator[Mapping[str, np.ndarray]]:
         for text, page, _ in judged():
-            title = corpus[page].title
-            if not title:
-                raise InputError(
-                    "a document without a title", "Leave the Task of titles out.", value=corpus.doc_ids[page]
-                )
-            yield asked.row(Pair(text, title))
+            yield asked.row(Pair(text, corpus[page].title))
 
     def contents(page: int) -> np.ndarray:
         return read.row(Pair(dataset.document_texts()[page], [0], "document"))["inputs"]
@@ -146,6 +149,10 @@ def add_text_tasks(
     negatives = {**features, "negatives": features["targets"]}
     made = {"title": (titles, features), "pair": (pairs, features), "triple": (triples, negatives)}
     return [_add(f"{name}_{task}", {split: rows}, its, metric_fns) for task, (rows, its) in made.items()]
+
+
+def _title(corpus: Corpus, doc_id: str) -> str:
+    return corpus.titles[corpus.index_of(doc_id)]
 
 
 def _tokenised(pairs: Iterable[Pair], features: PairFeatures) -> Iterator[Mapping[str, np.ndarray]]:

@@ -43,7 +43,7 @@ class Example:
 def read_examples(file: str | os.PathLike) -> Iterator[Example]:
     """Reads training pairs, questions with answers and contexts, plain or gzipped.
 
-    They stand one a line or in a JSON list, and are streamed: published lists have gigabytes.
+    They stand one a line or in a JSON list. Both are streamed, line by line: published lists have gigabytes.
 
     Raises:
       InputError: it is something else; a record of a list is named by the line where it begins.

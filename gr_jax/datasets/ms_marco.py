@@ -5,10 +5,10 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from gr_jax.corpus import ms_marco
+from gr_jax.corpus import lines, ms_marco
 from gr_jax.corpus.queries import Queries
 from gr_jax.corpus.records import Place
-from gr_jax.corpus.trec import Qrels
+from gr_jax.corpus.trec import Qrels, read_qrels
 from gr_jax.datasets import convert, folder, raw
 from gr_jax.errors import InputError
 
@@ -26,6 +26,7 @@ SPLITS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dl20": (("msmarco-test2020-queries.tsv", "topics.dl20.txt"), ("2020qrels-pass.txt", "qrels.dl20-passage.txt")),
 }
 REQUIRED = ("train", "dev")
+REPEATED = "judgements of a pair that was judged before, of which the later counts"
 WITHOUT_JUDGEMENT = "questions without a judgement, which were left out"
 
 
@@ -49,6 +50,14 @@ def raw_files(where: pathlib.Path) -> dict[str, list[pathlib.Path]]:
                 raw.one(where, f"the judgements of {split}", judgements),
             ]
     return found
+
+
+def _questions(file: pathlib.Path) -> Queries:
+    """Those of a file of ids and texts; a file without tabs would be read as texts alone."""
+    number, line = next(lines.read_lines(file), (1, ""))
+    if "\t" not in line:
+        raise InputError("no id and question", "Write id<TAB>text.", file=file, line=number, value=line)
+    return Queries.load(file)
 
 
 def build(where: pathlib.Path, output: pathlib.Path, *, processes: int = 1, show: bool = True) -> folder.About:
@@ -78,9 +87,11 @@ def _build(
     notes = {name: count for name, count in made.items() if name != convert.MADE}
     asked: list[tuple[pathlib.Path, str, str, Mapping]] = []
     judged: dict[str, list[tuple[str, str, int]]] = {}
-    left = 0
+    left = repeated = 0
     for split in (one for one in SPLITS if one in files):
-        queries, qrels = Queries.load(files[split][0]), Qrels.load(files[split][1])
+        queries, rows = _questions(files[split][0]), list(read_qrels(files[split][1]))
+        qrels = Qrels.from_rows(files[split][1], rows)
+        repeated += len(rows) - qrels.num_pairs
         missing = next((query for query in qrels if query not in queries), None)
         if missing is not None:
             raise InputError(
@@ -94,5 +105,5 @@ def _build(
     return folder.finish(
         output, dataset="ms_marco", variant="passages", whose="MS MARCO passage ranking, and TREC Deep Learning",
         questions=folder.write_judgements(output, judged), raw=[file for some in files.values() for file in some],
-        notes={**notes, WITHOUT_JUDGEMENT: left}, settings={"version": VERSION}, show=show,
+        notes={**notes, WITHOUT_JUDGEMENT: left, REPEATED: repeated}, settings={"version": VERSION}, show=show,
     )  # fmt: skip

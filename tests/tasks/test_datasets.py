@@ -132,6 +132,13 @@ def test_tasks_of_texts(finished, tmp_path, name):
         assert negative in [read(one.contents, 60) for one in dataset.corpus if one.doc_id != document.doc_id]
 
 
+def test_documents_without_a_title_have_no_task_of_titles(name):
+    untitled = corpus.Corpus.from_documents([corpus.Document("a", "", "text")])
+    data = corpus.Dataset(untitled, corpus.Queries(("q",), ("what",)), {"train": corpus.Qrels({"q": {"a": 1}})})
+    with pytest.raises(InputError, match=r"without a title.*\(got 'a'\)"):
+        tasks.add_text_tasks(name, data, ByteVocabulary())
+
+
 def test_tfds_builders(tmp_path):
     tfds = pytest.importorskip("tensorflow_datasets")
     from gr_jax.datasets import samples
