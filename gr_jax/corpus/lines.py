@@ -141,6 +141,11 @@ def parse_json(line: str | bytes, file: str | os.PathLike, number: int) -> dict[
     return record
 
 
+def loads(line: bytes) -> Any:
+    """JSON that this library wrote."""
+    return _loads(line, "", 0)
+
+
 def _loads(line: str | bytes, file: str | os.PathLike, number: int) -> Any:
     """As Python's own parser, sooner; that one takes what orjson refuses: half surrogate pairs, NaN. Whole numbers of
     more than 64 bits become floats."""

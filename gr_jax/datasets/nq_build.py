@@ -7,6 +7,8 @@ the number of processes and of interruptions.
 
 from __future__ import annotations
 
+import array
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -17,6 +19,9 @@ import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
 
 from gr_jax import progress, storage
 from gr_jax.corpus import lines, nq
@@ -148,8 +153,8 @@ class _Worker:
             page, halves = b"", 0
             if not one.unfinished:  # the document as it will stand in the folder, which is copied and not read again
                 page, counted = folders.document_line(Document(one.id, one.title, one.text))
-                halves, one = len(counted), dataclasses.replace(one, text="")
-            found += [json.dumps([vars(one), halves]).encode(), page]
+                halves = len(counted)
+            found += [_dumps([vars(one) | ({"text": ""} if page else {}), halves]), page]
         return found
 
 
@@ -221,7 +226,7 @@ def _read(parts: Sequence[pathlib.Path]) -> Iterator[_Made]:
     for part in parts:
         with open(part, "rb") as file:
             while said := file.readline():
-                record, halves = json.loads(said)
+                record, halves = lines.loads(said)
                 page = file.readline()
                 needed = Extract(**{**record, "answers": tuple(record["answers"])})
                 yield _Made(needed, page if len(page) > 1 else b"", halves)
@@ -240,11 +245,13 @@ def _assembled(
     folder: pathlib.Path, made: Mapping[str, Sequence[pathlib.Path]], rules: Rules, show: bool
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Writes the folder, of parts; returns split → questions, and what was counted."""
-    pages, seen, notes = Collection(), set[str](), {WITHOUT_TITLE: 0, WITHOUT_PARAGRAPH: 0, folders.HALVES: 0}
-    qrels: dict[str, list[tuple[str, str, int]]] = {
-        name: [] for name in ("train", "test", "test_seen", "test_unseen")
-    }  # fmt: skip
-    asked: set[str] = set()
+    pages, seen, asked, notes = (
+        Collection(),
+        set[str](),
+        Ids(),
+        {WITHOUT_TITLE: 0, WITHOUT_PARAGRAPH: 0, folders.HALVES: 0},
+    )
+    judged = dict.fromkeys(("train", "test", "test_seen", "test_unseen"), 0)
 
     def in_order() -> Iterator[tuple[str, Extract, _Made]]:
         # The published script reads dev first, and what it knows of dev's last page when it comes to train's first.
@@ -258,17 +265,17 @@ def _assembled(
         progress.bar("Writing pages", total, enabled=show) as bar,
         storage.writing(folder / folders.CORPUS) as corpus,
         storage.writing(folder / folders.QUERIES) as queries,
+        contextlib.ExitStack() as stack,
     ):  # fmt: skip
+        qrels = {split: stack.enter_context(storage.writing(_qrels(folder, split))) for split in judged}
+        for file in qrels.values():
+            file.write(b"query-id\tcorpus-id\tscore\n")
         for split, one, part in in_order():
             bar.advance()
-            if one.id in asked:
-                raise InputError(
-                    f"an example of {split} that came before", "Give every raw file once.", file=folder, value=one.id
-                )
+            asked.add(one.id)
             problem = folders.check_question(one.id, one.question)
             if problem:
                 raise InputError(problem, f"Correct it in the raw file of {split}.", file=folder, value=one.id)
-            asked.add(one.id)
             notes[WITHOUT_TITLE] += not one.title
             notes[WITHOUT_PARAGRAPH] += not one.paragraph
             page, document = pages.add(one)
@@ -279,14 +286,61 @@ def _assembled(
                 _write(corpus, folders.document_line(document), notes)
             question = {"_id": one.id, "text": one.question, "metadata": {"answers": list(one.answers)}}
             _write(queries, folders.json_line(question), notes)
-            row = (one.id, page, 1)
             if split == "train":
                 seen.add(page)
-                qrels["train"].append(row)
-            else:
-                qrels["test"].append(row)
-                qrels["test_seen" if page in seen else "test_unseen"].append(row)
-    return folders.write_judgements(folder, qrels), {name: count for name, count in notes.items() if count}
+            for name in ("train",) if split == "train" else ("test", "test_seen" if page in seen else "test_unseen"):
+                qrels[name].write(f"{one.id}\t{page}\t1\n".encode())
+                judged[name] += 1
+        if asked.repeated():
+            raise InputError(
+                "an example that came before", "Give every raw file once.", file=folder, value=_twice(made)
+            )
+    for split, count in judged.items():
+        if not count:  # a file without judgements would be refused
+            _qrels(folder, split).unlink()
+    return (
+        {split: count for split, count in judged.items() if count},
+        {name: count for name, count in notes.items() if count},
+    )
+
+
+def _qrels(folder: pathlib.Path, split: str) -> pathlib.Path:
+    return folder / "qrels" / f"{split}.tsv"
+
+
+def _twice(made: Mapping[str, Sequence[pathlib.Path]]) -> str:
+    """The example that comes twice; its parts are read again."""
+    seen: set[str] = set()
+    for one in itertools.chain.from_iterable(map(_read, made.values())):
+        if one.needed.id in seen:
+            return one.needed.id
+        seen.add(one.needed.id)
+    return ""
+
+
+class Ids:
+    """Ids that came, in 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._hashes = array.array("Q")
+
+    def add(self, identifier: str) -> None:
+        """Takes the next one."""
+        digest = hashlib.blake2b(identifier.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        self._hashes.append(int.from_bytes(digest, "little"))
+
+    def repeated(self) -> bool:
+        """Whether one came twice."""
+        hashes = np.sort(np.frombuffer(self._hashes, np.uint64))
+        return bool((hashes[1:] == hashes[:-1]).any())
+
+
+def _dumps(value: Any) -> bytes:
+    """JSON; of half surrogate pairs, too, which orjson refuses."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value).encode()
 
 
 def _write(file: BinaryIO, made: tuple[bytes, Sequence[str]], notes: dict[str, int]) -> None:
