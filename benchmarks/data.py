@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import unicodedata
+import xml.etree.ElementTree
 from collections.abc import Mapping
 
 import numpy as np
@@ -34,6 +35,17 @@ GB = 10**9
 NQ_BYTES, PASSAGES, MUTATED, KILLS = 4 * GB, 2_000_000, 100_000, 20
 RULES = nq320k.VARIANTS["page"]
 SEQIO = ("squad_dev", "nq_boolq_dev", "wiki_intro_179k", "jaquad")
+TESTED = {
+    "rules for duplicates, 200 crafted records": ("tests/datasets/test_nq.py",),
+    "seqio.Evaluator beside launch.evaluate": (
+        "tests/tasks/test_datasets.py::test_an_evaluator_says_what_launch_evaluate_says",
+    ),
+    "fields of real records": (
+        "tests/corpus/test_kilt.py",
+        "tests/corpus/test_dpr_files.py",
+        "tests/corpus/test_ms_marco.py",
+    ),
+}
 NOT_RUN = {
     "Natural Questions, KILT, MS MARCO and DPR whole": "the raw files are not here; counts and checksums that were "
     "published are compared by `launch.data build` and `launch.data verify` where they are",
@@ -275,6 +287,29 @@ def kilt_rules() -> Values:
     return {"questions": float(len(golden["cases"])), "largest difference": far}
 
 
+def tested(*nodes: str) -> Values:
+    """Tests that list by hand, or by another library, what is right; counted."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "junit.xml"
+        told = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--slow",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={file}",
+            "-n",
+            "0",
+            *nodes,
+        ]
+        subprocess.run(told, cwd=harness.CHECKOUT, check=False, stdout=subprocess.DEVNULL)
+        suite = xml.etree.ElementTree.parse(file).getroot()[0].attrib
+    failed, skipped = int(suite["failures"]) + int(suite["errors"]), int(suite["skipped"])
+    return {"passed": float(int(suite["tests"]) - failed - skipped), "failed": float(failed), "skipped": float(skipped)}
+
+
 def rows() -> list[harness.Row]:
     """The table."""
     exact = {"two processes equal": 1.0, "killed equal": 1.0}
@@ -296,6 +331,9 @@ def rows() -> list[harness.Row]:
                 at_least={"passages/s": 50_000, **exact, "kills": KILLS / 2},
             )
         )  # fmt: skip
+    for title, nodes in TESTED.items():
+        bounds = {"failed": 0, "skipped": 0}
+        table.append(harness.Row(title, {"tests": list(nodes)}, functools.partial(tested, *nodes), at_most=bounds))
     table += [
         harness.Row("damaged records", {"records": MUTATED}, mutated, at_most={"wrong": 0}),
         harness.Row("KILT's measures", {}, kilt_rules, at_most={"largest difference": 1e-6}),
