@@ -10,7 +10,21 @@ import zipfile
 import pytest
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-EXTRAS = {"data", "search", "eval", "ngrams", "quickstart", "minilm", "docs", "test", "gpu", "tpu", "t5x", "all"}
+EXTRAS = {
+    "data",
+    "search",
+    "eval",
+    "ngrams",
+    "quickstart",
+    "minilm",
+    "docs",
+    "test",
+    "gpu",
+    "tpu",
+    "t5x",
+    "irdatasets",
+    "all",
+}
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +149,7 @@ LAYERS = [
     ["opening"],
     ["systems"],
     ["stages"],
+    ["datasets"],
     ["registered"],
     ["interop"],
     ["retrievers"],

@@ -69,9 +69,9 @@ hosts.START_S = 8
 try:
     hosts.start(hosts.Cluster(f"127.0.0.1:{port}", processes, process))
     hosts.agree(said)
-    print("agreed")
+    print("said: agreed", file=sys.stderr)
 except InputError as error:
-    print("error:", error)
+    print("said: error:", error, file=sys.stderr)
 """
 
 
@@ -87,12 +87,12 @@ def together(*said: str, processes: int = 0) -> list[str]:
     started = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps([port, processes or len(said), process, one])],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
         for process, one in enumerate(said)
     ]  # fmt: skip
-    lines = [one.communicate(timeout=240)[0].strip().splitlines() for one in started]
-    return [next(line for line in its if not line.startswith("[Gloo]")) for its in lines]
+    lines = [one.communicate(timeout=240)[1].splitlines() for one in started]
+    return [next(line.removeprefix("said: ") for line in its if line.startswith("said: ")) for its in lines]
 
 
 def test_real_processes_start_and_agree():
@@ -112,7 +112,7 @@ def test_a_taken_port_is_named():
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, json.dumps([port, 2, 0, ""])], capture_output=True, text=True, timeout=60
         )
-    assert f"the coordinator's port is taken: Address already in use (got {port})" in done.stdout
+    assert f"the coordinator's port is taken: Address already in use (got {port})" in done.stderr
 
 
 def test_what_would_be_started():
