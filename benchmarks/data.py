@@ -59,7 +59,8 @@ Values = Mapping[str, float]
 _BUILD = """
 import sys, json, resource
 from gr_jax.corpus import nq320k
-from gr_jax.datasets import nq_build
+from gr_jax.datasets import nq_build, workers
+workers.return_large_blocks()  # as launch.data does
 train, dev, folder, processes = json.loads(sys.argv[1])
 rules = nq320k.VARIANTS["page"]
 nq_build.build_nq(train, dev, folder, rules, processes=processes, show=False)

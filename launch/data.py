@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from gr_jax import storage
-from gr_jax.datasets import KINDS, About, folder, ir_catalogue, kind, raw
+from gr_jax.datasets import KINDS, About, folder, ir_catalogue, kind, raw, workers
 from gr_jax.datasets.kinds import beside_published
 from gr_jax.errors import InputError
 from launch import program
@@ -67,6 +67,7 @@ def variant_of(name: str) -> str:
 def build(name: str) -> None:
     """Builds it, and says what it is beside what was published."""
     output = _folder("output")
+    workers.return_large_blocks()
     if name.startswith(ir_catalogue.PREFIX):
         report(ir_catalogue.build(name.removeprefix(ir_catalogue.PREFIX), output), output)
         return
