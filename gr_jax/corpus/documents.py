@@ -199,49 +199,63 @@ class Corpus:
                     raise DuplicateDocument(doc_id, first[doc_id], index)
 
 
+class Ids:
+    """Ids that came one by one, in 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._hashes = array.array("Q")
+        self._sorted: UInt64[np.ndarray, " n"] | None = None
+
+    def add(self, identifier: str) -> None:
+        """Takes the next one."""
+        self._hashes.append(_hash(identifier.encode("utf-8", "surrogatepass")))
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def __contains__(self, identifier: object) -> bool:
+        if self._sorted is None or len(self._sorted) < len(self):
+            self._sorted = np.sort(np.frombuffer(self._hashes.tobytes(), np.uint64))
+        key = np.uint64(_hash(str(identifier).encode("utf-8", "surrogatepass")))
+        place = int(np.searchsorted(self._sorted, key))
+        return place < len(self._sorted) and bool(self._sorted[place] == key)
+
+    def repeated(self, again: Iterable[str]) -> str | None:
+        """One that came twice; None where none did.
+
+        Args:
+          again: the same ids, which are read only where one may have.
+        """
+        hashes = np.sort(np.frombuffer(self._hashes.tobytes(), np.uint64))
+        twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+        seen: set[str] = set()
+        for identifier in again if twice else ():
+            if _hash(identifier.encode("utf-8", "surrogatepass")) in twice:
+                if identifier in seen:
+                    return identifier
+                seen.add(identifier)
+        return None
+
+
 class Identity:
-    """What identifies documents that come one by one, in a few bytes each.
+    """What identifies documents that come one by one.
 
     Attributes:
-      count: how many came.
+      ids: theirs.
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self._digest, self._hashes = hashlib.sha256(), array.array("Q")
-        self._sorted: UInt64[np.ndarray, " n"] | None = None
+        self.ids, self._digest = Ids(), hashlib.sha256()
 
     def add(self, document: Document) -> None:
         """Takes the next one; raises InputError for one that no corpus can hold."""
-        fields = _encode(document)
-        _update(self._digest, fields)
-        self._hashes.append(_hash(fields[0]))
-        self.count += 1
+        _update(self._digest, _encode(document))
+        self.ids.add(document.doc_id)
 
     @property
     def fingerprint(self) -> str:
         """That of a corpus of these documents."""
         return self._digest.hexdigest()[:16]
-
-    def __contains__(self, doc_id: object) -> bool:
-        """Whether a document of those that came has this id."""
-        if self._sorted is None or len(self._sorted) < self.count:
-            self._sorted = np.sort(np.frombuffer(self._hashes.tobytes(), np.uint64))
-        key = np.uint64(_hash(str(doc_id).encode("utf-8", "surrogatepass")))
-        place = int(np.searchsorted(self._sorted, key))
-        return place < len(self._sorted) and bool(self._sorted[place] == key)
-
-    def repeated(self, documents: Iterable[Document]) -> str | None:
-        """An id that came twice; None where none did. The documents are read again where one may have."""
-        hashes = np.sort(np.frombuffer(self._hashes, np.uint64))
-        twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
-        seen: set[str] = set()
-        for document in documents if twice else ():
-            if _hash(document.doc_id.encode()) in twice:
-                if document.doc_id in seen:
-                    return document.doc_id
-                seen.add(document.doc_id)
-        return None
 
 
 class DuplicateDocument(InputError):

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from gr_jax import progress, storage
 from gr_jax.corpus import lines
 from gr_jax.corpus.records import Place
-from gr_jax.datasets import workers
+from gr_jax.datasets import raw, workers
 from gr_jax.errors import InputError
 
 LINES = 4096  # of a batch
@@ -33,7 +33,7 @@ Make = Callable[[str, Place], tuple[bytes, Sequence[str]]]
 
 
 def convert(
-    raw: str | os.PathLike,
+    source: str | os.PathLike,
     made: str | os.PathLike,
     make: Make,
     *,
@@ -44,7 +44,7 @@ def convert(
     """Writes what `make` makes of each line; returns how many lines that were as `MADE`, and what else was counted.
 
     Args:
-      raw: file to read, plain or gzipped. Blank lines are passed over.
+      source: file to read, plain or gzipped. Blank lines are passed over.
       made: file to write.
       make: is pickled where there are several processes.
       version: of `make`: what was made by another one is made anew.
@@ -56,16 +56,16 @@ def convert(
     """
     made = pathlib.Path(made)
     partial, note = (made.with_name(made.name + ending) for ending in (PARTIAL, NOTE))
-    key = _key(raw, version)
+    key = _key(source, version)
     done = _finished(note, made, key)
     if done is not None:
         return done
     read, written, counts = _noted(note, partial, key)
-    work = functools.partial(_converted, make=make, file=os.fspath(raw))
-    with progress.bar(f"Converting {os.path.basename(raw)}", os.path.getsize(raw), enabled=show) as bar:
+    work = functools.partial(_converted, make=make, file=os.fspath(source))
+    with progress.bar(f"Converting {os.path.basename(source)}", os.path.getsize(source), enabled=show) as bar:
 
         def wanted() -> Iterator[workers.Batch | None]:
-            for batch in workers.batches(raw, LINES, lambda at: bar.advance(at - bar.done)):
+            for batch in workers.batches(source, LINES, lambda at: bar.advance(at - bar.done)):
                 if batch[-1][0] <= read:
                     continue
                 yield batch
@@ -102,19 +102,8 @@ def _finished(note: pathlib.Path, made: pathlib.Path, key: str) -> Mapping[str, 
     return said["counts"] if made.stat().st_size == said.get("bytes") else None
 
 
-def refuse_no_raw_file(file: str | os.PathLike) -> None:
-    """Raises InputError where a raw file cannot be looked at."""
-    try:
-        os.stat(file)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", "Name a raw file that is there.", file=file) from error
-
-
-def _key(raw: str | os.PathLike, version: str) -> str:
-    """Of files by size and time, for reading them is what is to be saved."""
-    refuse_no_raw_file(raw)
-    found = os.stat(raw)
-    said = [version, LINES, os.path.realpath(raw), found.st_size, found.st_mtime_ns]
+def _key(raw_file: str | os.PathLike, version: str) -> str:
+    said = [version, LINES, raw.state(raw_file)]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
@@ -143,8 +132,8 @@ def _converted(batch: workers.Batch, make: Make, file: str) -> tuple[int, collec
     """(last line's number, what was counted, bytes) of a batch."""
     made: list[bytes] = []
     counts: collections.Counter[str] = collections.Counter()
-    for number, raw in batch:
-        line = lines.decoded(raw, file, number)
+    for number, data in batch:
+        line = lines.decoded(data, file, number)
         if line and not line.isspace():
             at = Place(file, number)
             try:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gr_jax.corpus import dpr_files
 from gr_jax.corpus.documents import check_id
 from gr_jax.corpus.records import Place
-from gr_jax.datasets import convert, folder, raw
-from gr_jax.errors import InputError
+from gr_jax.datasets import folder, raw
 
 VERSION = "dpr 1"
 PASSAGES = ("psgs_w100.tsv",)
@@ -69,12 +68,9 @@ def build(
 def _build(
     files: Mapping[str, Sequence[pathlib.Path]], output: pathlib.Path, variant: str, processes: int, show: bool
 ) -> folder.About:
-    made = convert.convert(
-        files["passages"][0], output / folder.CORPUS, passage_line, version=VERSION, processes=processes, show=show
-    )
-    notes = {name: count for name, count in made.items() if name != convert.MADE} | {WITHOUT_PASSAGE: 0}
+    notes = folder.write_documents(output, files["passages"][0], passage_line, VERSION, processes, show)
+    notes[WITHOUT_PASSAGE] = 0
     judged: dict[str, list[tuple[str, str, int]]] = {}
-    wanted: dict[str, pathlib.Path] = {}
 
     def asked() -> Iterator[tuple[pathlib.Path, str, str, Mapping]]:
         for split in ("train", "dev"):
@@ -85,7 +81,6 @@ def _build(
                     continue
                 identifier = f"{split}{number}"
                 for passage in dict.fromkeys(positive.doc_id for positive in one.positives):
-                    wanted.setdefault(passage, files[split][0])
                     rows.append((identifier, passage, 2 if passage == one.positives[0].doc_id else 1))
                 yield files[split][0], identifier, one.question, {"answers": list(one.answers)}
         for file in files.get("test", []):
@@ -93,13 +88,9 @@ def _build(
                 yield file, f"test{number}", question, {"answers": list(answers), "split": "test"}
 
     notes |= folder.write_questions(output, asked())
-    for document in folder.documents_of(output):
-        wanted.pop(document.doc_id, None)
-    for identifier, file in wanted.items():
-        raise InputError("a positive passage that is not among the passages", "Take the files of one release.",
-                         file=file, value=identifier)  # fmt: skip
     return folder.finish(
         output, dataset="dpr", variant=variant, whose="DPR (Karpukhin et al. 2020) and what follows it",
         questions=folder.write_judgements(output, judged), raw=[file for some in files.values() for file in some],
         notes=notes, settings={"version": VERSION}, show=show,
+        judged_by={split: files[split][0] for split in judged},
     )  # fmt: skip

@@ -17,8 +17,8 @@ from gr_jax import progress, storage
 from gr_jax.corpus import beir, lines
 from gr_jax.corpus.documents import Document, Identity, check_id
 from gr_jax.datasets import convert
+from gr_jax.datasets import raw as raw_files
 from gr_jax.errors import InputError
-from gr_jax.storage import checksums
 
 ABOUT, CORPUS, QUERIES = "about.json", "corpus.jsonl", "queries.jsonl"
 _LOCKS = ".locks"
@@ -180,6 +180,22 @@ def write_judgements(folder: pathlib.Path, splits: Mapping[str, Iterable[tuple[s
     return judged
 
 
+def write_documents(
+    folder: pathlib.Path, source: pathlib.Path, make: convert.Make, version: str, processes: int, show: bool
+) -> dict[str, int]:
+    """Writes `corpus.jsonl` of a raw file's lines; returns what was counted. See `convert.convert`."""
+    made = convert.convert(source, folder / CORPUS, make, version=version, processes=processes, show=show)
+    return {name: count for name, count in made.items() if name != convert.MADE}
+
+
+def identity_of(folder: pathlib.Path, show: bool) -> Identity:
+    """Of the documents of a folder."""
+    identity = Identity()
+    for document in documents_of(folder, show):
+        identity.add(document)
+    return identity
+
+
 def documents_of(folder: pathlib.Path, show: bool = False) -> Iterator[Document]:
     """Streams the documents of a folder."""
     file = folder / CORPUS
@@ -198,20 +214,27 @@ def finish(
     raw: Iterable[str | os.PathLike],
     notes: Mapping[str, int],
     settings: Mapping[str, Any] = types.MappingProxyType({}),
+    judged_by: Mapping[str, str | os.PathLike] = types.MappingProxyType({}),
+    identity: Identity | None = None,
     show: bool = True,
 ) -> About:
     """Writes `about.json`, which makes a build a finished one.
 
+    Args:
+      folder: with documents, questions and judgements.
+      dataset, variant, whose, questions, raw, notes, settings: see `About`.
+      judged_by: split → the raw file of its judgements, for errors.
+      identity: of the documents, where they have been read.
+      show: bars.
+
     Raises:
-      InputError: two documents have one id.
+      InputError: no documents, two of one id, or a judgement of one that is not there.
     """
-    identity = Identity()
-    for document in documents_of(folder, show):
-        identity.add(document)
+    identity = identity_of(folder, show) if identity is None else identity
     raw = list(raw)
-    if not identity.count:
+    if not len(identity.ids):
         raise InputError("no documents", "Name the raw file of documents.", file=raw[0] if raw else folder)
-    twice = identity.repeated(documents_of(folder))
+    twice = identity.ids.repeated(document.doc_id for document in documents_of(folder))
     if twice is not None:
         raise InputError(
             "two documents have one id", "Give every document an id of its own.", file=raw[0] if raw else folder,
@@ -219,20 +242,21 @@ def finish(
         )  # fmt: skip
     for split in questions:
         rows = beir.read_qrels(folder / "qrels" / f"{split}.tsv")
-        missing = next((doc_id for _, _, doc_id, _ in rows if doc_id not in identity), None)
+        missing = next((doc_id for _, _, doc_id, _ in rows if doc_id not in identity.ids), None)
         if missing is not None:
             raise InputError(
                 f"a judgement of {split} is of a document that is not there", "Take the raw files of one release.",
-                file=raw[0] if raw else folder, value=missing,
+                file=judged_by.get(split, raw[0] if raw else folder), value=missing,
             )  # fmt: skip
     names = [CORPUS, QUERIES, *(f"qrels/{split}.tsv" for split in questions)]
-    files = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": checksums.sha256(folder / name)}
-        for name in names
-        if (folder / name).is_file()
-    }
+    written = {name: (folder / name).stat().st_size for name in names if (folder / name).is_file()}
+    with progress.bar("Computing checksums", sum(written.values()), enabled=show) as bar:
+        files = {
+            name: {"bytes": size, "sha256": raw_files.hashed(folder / name, "sha256", bar)}
+            for name, size in written.items()
+        }
     about = About(
-        dataset, variant, whose, identity.fingerprint, identity.count, dict(questions),
+        dataset, variant, whose, identity.fingerprint, len(identity.ids), dict(questions),
         _sizes(raw), files, dict(notes),
         dict(settings),
     )  # fmt: skip
@@ -251,7 +275,7 @@ def _sizes(raw: Iterable[str | os.PathLike]) -> dict[str, int]:
     }
 
 
-def verify(folder: str | os.PathLike) -> list[str]:
+def verify(folder: str | os.PathLike, show: bool = True) -> list[str]:
     """What is not as it was when the folder was finished, a sentence each; [] where all is.
 
     Raises:
@@ -259,14 +283,15 @@ def verify(folder: str | os.PathLike) -> list[str]:
     """
     folder = pathlib.Path(folder)
     about, wrong = About.load(folder), []
-    for name, said in about.files.items():
-        file = folder / name
-        if not file.is_file():
-            wrong.append(f"{name} is missing.")
-        elif file.stat().st_size != said["bytes"]:
-            wrong.append(f"{name} has {file.stat().st_size:,} bytes instead of {said['bytes']:,}.")
-        elif checksums.sha256(file) != said["sha256"]:
-            wrong.append(f"{name} has other content than when it was built.")
+    with progress.bar("Checking files", sum(said["bytes"] for said in about.files.values()), enabled=show) as bar:
+        for name, said in about.files.items():
+            file = folder / name
+            if not file.is_file():
+                wrong.append(f"{name} is missing.")
+            elif file.stat().st_size != said["bytes"]:
+                wrong.append(f"{name} has {file.stat().st_size:,} bytes instead of {said['bytes']:,}.")
+            elif raw_files.hashed(file, "sha256", bar) != said["sha256"]:
+                wrong.append(f"{name} has other content than when it was built.")
     known = {*about.files, ABOUT}
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     wrong += [f"{name} is not of this data set." for name in sorted(there - known) if name.startswith("qrels/")]

@@ -6,9 +6,8 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from gr_jax.corpus import kilt, kilt_pages, lines
-from gr_jax.corpus.documents import Identity
 from gr_jax.corpus.records import Place
-from gr_jax.datasets import convert, folder, raw
+from gr_jax.datasets import folder, raw
 
 VERSION = "kilt 1"
 PAGES = ("kilt_knowledgesource.json", "kilt_knowledgesource.jsonl")
@@ -76,14 +75,9 @@ def build(
 def _build(
     files: Mapping[str, Sequence[pathlib.Path]], output: pathlib.Path, task: str, processes: int, show: bool
 ) -> folder.About:
-    made = convert.convert(
-        files["pages"][0], output / folder.CORPUS, page_line, version=VERSION, processes=processes, show=show
-    )
-    notes = {name: count for name, count in made.items() if name != convert.MADE}
+    notes = folder.write_documents(output, files["pages"][0], page_line, VERSION, processes, show)
     notes |= dict.fromkeys((WITHOUT_EVIDENCE, WITHOUT_PAGE, WITHOUT_ANY_PAGE), 0)
-    there = Identity()
-    for document in folder.documents_of(output, show):
-        there.add(document)
+    there = folder.identity_of(output, show)
     texts = _own_texts(files["questions"]) if "questions" in files else None
     judged: dict[str, list[tuple[str, str, int]]] = {}
 
@@ -92,7 +86,7 @@ def _build(
             rows = judged.setdefault(split, [])
             for question in kilt.read_kilt(files[split][0], texts):
                 wanted = question.pages(BLEU_ABOVE if split == "train" else None)
-                pages = [page for page in wanted if page in there]
+                pages = [page for page in wanted if page in there.ids]
                 notes[WITHOUT_PAGE] += len(wanted) - len(pages)
                 if not pages:
                     notes[WITHOUT_ANY_PAGE if wanted else WITHOUT_EVIDENCE] += 1
@@ -106,7 +100,8 @@ def _build(
     return folder.finish(
         output, dataset="kilt", variant=task, whose="KILT (Petroni et al. 2021), GENRE's rule for evidence of train",
         questions=folder.write_judgements(output, judged), raw=[file for some in files.values() for file in some],
-        notes=notes, settings={"version": VERSION, "bleu_above": BLEU_ABOVE}, show=show,
+        notes=notes, settings={"version": VERSION, "bleu_above": BLEU_ABOVE}, identity=there,
+        show=show,
     )  # fmt: skip
 
 

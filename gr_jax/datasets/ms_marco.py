@@ -9,7 +9,7 @@ from gr_jax.corpus import lines, ms_marco
 from gr_jax.corpus.queries import Queries
 from gr_jax.corpus.records import Place
 from gr_jax.corpus.trec import Qrels, read_qrels
-from gr_jax.datasets import convert, folder, raw
+from gr_jax.datasets import folder, raw
 from gr_jax.errors import InputError
 
 VERSION = "ms_marco 1"
@@ -81,10 +81,7 @@ def build(where: pathlib.Path, output: pathlib.Path, *, processes: int = 1, show
 def _build(
     files: Mapping[str, Sequence[pathlib.Path]], output: pathlib.Path, processes: int, show: bool
 ) -> folder.About:
-    made = convert.convert(
-        files["collection"][0], output / folder.CORPUS, passage_line, version=VERSION, processes=processes, show=show
-    )
-    notes = {name: count for name, count in made.items() if name != convert.MADE}
+    notes = folder.write_documents(output, files["collection"][0], passage_line, VERSION, processes, show)
     asked: list[tuple[pathlib.Path, str, str, Mapping]] = []
     judged: dict[str, list[tuple[str, str, int]]] = {}
     left = repeated = 0
@@ -105,5 +102,6 @@ def _build(
     return folder.finish(
         output, dataset="ms_marco", variant="passages", whose="MS MARCO passage ranking, and TREC Deep Learning",
         questions=folder.write_judgements(output, judged), raw=[file for some in files.values() for file in some],
-        notes={**notes, WITHOUT_JUDGEMENT: left, REPEATED: repeated}, settings={"version": VERSION}, show=show,
+        notes={**notes, WITHOUT_JUDGEMENT: left, REPEATED: repeated}, settings={"version": VERSION},
+        judged_by={split: files[split][1] for split in judged}, show=show,
     )  # fmt: skip

@@ -7,7 +7,6 @@ the number of processes and of interruptions.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import dataclasses
 import functools
@@ -20,15 +19,14 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-import numpy as np
 import orjson
 
 from gr_jax import progress, storage
 from gr_jax.corpus import lines, nq
-from gr_jax.corpus.documents import Document
+from gr_jax.corpus.documents import Document, Ids
 from gr_jax.corpus.nq320k import VARIANTS, Collection, Extract, Rules, extract, finished
 from gr_jax.datasets import folder as folders
-from gr_jax.datasets import workers
+from gr_jax.datasets import raw, workers
 from gr_jax.errors import InputError
 
 VERSION = 3  # raise it when the same raw files give other parts
@@ -114,13 +112,7 @@ def _key(train: Sequence[str | os.PathLike], dev: Sequence[str | os.PathLike], r
     """Of what parts are made of: files by size and time, for reading them is what parts are to save."""
     said: list[Any] = [VERSION, PART, dataclasses.asdict(rules), tokenizer]
     for file in (*train, *dev):
-        try:
-            found = os.stat(file)
-        except OSError as error:
-            raise InputError(
-                f"cannot be read: {error.strerror}", "Name a raw file that is there.", file=file
-            ) from error
-        said.append([os.path.realpath(file), found.st_size, found.st_mtime_ns])
+        said.append(raw.state(file))
     return hashlib.sha256(json.dumps([said, len(train)]).encode()).hexdigest()[:16]
 
 
@@ -291,10 +283,10 @@ def _assembled(
             for name in ("train",) if split == "train" else ("test", "test_seen" if page in seen else "test_unseen"):
                 qrels[name].write(f"{one.id}\t{page}\t1\n".encode())
                 judged[name] += 1
-        if asked.repeated():
-            raise InputError(
-                "an example that came before", "Give every raw file once.", file=folder, value=_twice(made)
-            )
+        read_again = itertools.chain.from_iterable(map(_read, made.values()))
+        twice = asked.repeated(one.needed.id for one in read_again)
+        if twice is not None:
+            raise InputError("an example that came before", "Give every raw file once.", file=folder, value=twice)
     for split, count in judged.items():
         if not count:  # a file without judgements would be refused
             _qrels(folder, split).unlink()
@@ -306,33 +298,6 @@ def _assembled(
 
 def _qrels(folder: pathlib.Path, split: str) -> pathlib.Path:
     return folder / "qrels" / f"{split}.tsv"
-
-
-def _twice(made: Mapping[str, Sequence[pathlib.Path]]) -> str:
-    """The example that comes twice; its parts are read again."""
-    seen: set[str] = set()
-    for one in itertools.chain.from_iterable(map(_read, made.values())):
-        if one.needed.id in seen:
-            return one.needed.id
-        seen.add(one.needed.id)
-    return ""
-
-
-class Ids:
-    """Ids that came, in 8 bytes each."""
-
-    def __init__(self) -> None:
-        self._hashes = array.array("Q")
-
-    def add(self, identifier: str) -> None:
-        """Takes the next one."""
-        digest = hashlib.blake2b(identifier.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        self._hashes.append(int.from_bytes(digest, "little"))
-
-    def repeated(self) -> bool:
-        """Whether one came twice."""
-        hashes = np.sort(np.frombuffer(self._hashes, np.uint64))
-        return bool((hashes[1:] == hashes[:-1]).any())
 
 
 def _dumps(value: Any) -> bytes:

@@ -66,6 +66,29 @@ def published() -> Mapping[str, Mapping[str, Any]]:
     return json.loads(_PUBLISHED.read_text(encoding="utf-8"))
 
 
+def state(file: str | os.PathLike) -> list[Any]:
+    """What a raw file is known by: its path, size and time, for reading it is what is to be saved.
+
+    Raises:
+      InputError: it cannot be looked at.
+    """
+    try:
+        found = os.stat(file)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", "Name a raw file that is there.", file=file) from error
+    return [os.path.realpath(file), found.st_size, found.st_mtime_ns]
+
+
+def hashed(file: pathlib.Path, algorithm: str, bar: progress.Bar) -> str:
+    """A file's checksum in hex digits; the bar goes on by its bytes."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with open(file, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            bar.advance(len(chunk))
+    return digest.hexdigest()
+
+
 def verify(files: Sequence[pathlib.Path], show: bool = True) -> dict[str, str]:
     """Name → what a raw file is beside the published one: "as published", what differs, or that no checksum is known.
 
@@ -84,11 +107,6 @@ def verify(files: Sequence[pathlib.Path], show: bool = True) -> dict[str, str]:
                 said[file.name] = f"DIFFERS: {size:,} bytes instead of {known['bytes']:,}"
                 bar.advance(size)
             else:
-                digest = hashlib.md5(usedforsecurity=False)
-                with open(file, "rb") as stream:
-                    while chunk := stream.read(_CHUNK):
-                        digest.update(chunk)
-                        bar.advance(len(chunk))
-                same = digest.hexdigest() == known["md5"]
+                same = hashed(file, "md5", bar) == known["md5"]
                 said[file.name] = "as published" if same else "DIFFERS: of the same size, with another checksum"
     return said
