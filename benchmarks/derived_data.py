@@ -1,4 +1,5 @@
-"""Folders of data made of others: some of the documents, few questions, few labels. They stand in `runs/subsets`."""
+"""Folders of data made of others: some of the documents, few questions, few labels, a question for every document. They
+stand in `runs/subsets`."""
 
 from __future__ import annotations
 
@@ -9,16 +10,20 @@ import json
 import pathlib
 import re
 import shutil
+from collections.abc import Mapping
 
 import numpy as np
 
 from benchmarks import harness
 from gr_jax import storage
-from gr_jax.corpus import read_beir
+from gr_jax.corpus import Corpus, read_beir
+from gr_jax.docids.pseudo_queries import pseudo_queries
 from gr_jax.errors import InputError
 
 _COPIED = ("corpus.", "queries.")
-
+_SPLITS = ("train", "dev", "test")
+_HEAD = "query-id\tcorpus-id\tscore\n"
+OWN_QUERY = "own-"  # begins the id of a query that a document gets of its own words
 
 NINE_TENTHS = "nine_tenths"
 
@@ -76,14 +81,62 @@ def with_questions(folder: pathlib.Path, number: int) -> pathlib.Path:
     spread = np.linspace(0, len(others) - 1, max(0, 4 * number - len(answers))).astype(int)
     chosen = sorted(answers | {others[place] for place in spread})
     qrels = "".join(f"{one}\t{doc_id}\t{grade}\n" for one, grades in judged.items() for doc_id, grade in grades.items())
-    for split in ("train", "dev", "test"):
-        storage.write_text(made / "qrels" / f"{split}.tsv", f"query-id\tcorpus-id\tscore\n{qrels}")
-    queries = ({"_id": one, "text": text} for one, text in texts.items())
-    documents = (whole.corpus[place] for place in chosen)
-    lines = ({"_id": one.doc_id, "title": one.title, "text": one.text} for one in documents)
-    for name, rows in (("queries", queries), ("corpus", lines)):
-        storage.write_text(made / f"{name}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    for split in _SPLITS:
+        storage.write_text(made / "qrels" / f"{split}.tsv", f"{_HEAD}{qrels}")
+    _write_texts(made, texts, whole.corpus.subset(chosen))
     return made
+
+
+@functools.cache
+def with_every_document(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """A folder of some of the documents where every one answers a training question. Beside the data's own questions
+    each document has one that is made of it by rules: a sentence of its text, cut after 40 words (`sentence` of
+    `gr_jax.docids.pseudo_queries`), or its title where it has no sentence. It is the same whatever the other documents
+    are.
+
+    Args:
+      folder: of the data.
+      name: of the documents; see `subset`.
+
+    Raises:
+      InputError: there is no such part, or a document that has neither sentence nor title.
+    """
+    part = read_beir(folder, subset=subset(folder, name))
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{part.corpus.fingerprint[:8]}-{name}-every-document"
+    if (made / "corpus.jsonl").is_file():  # written last
+        return made
+    own = _own_queries(part.corpus)
+    texts = {one: part.queries.text(one) for split in _SPLITS for one in part.qrels.get(split, ())}
+    for split in _SPLITS:
+        rows = [(one, *at) for one, grades in part.qrels.get(split, {}).items() for at in grades.items()]
+        if split == "train":
+            rows += [(f"{OWN_QUERY}{doc_id}", doc_id, 1) for doc_id in own]
+        if rows:
+            lines = "".join(f"{one}\t{doc_id}\t{grade}\n" for one, doc_id, grade in rows)
+            storage.write_text(made / "qrels" / f"{split}.tsv", f"{_HEAD}{lines}")
+    texts |= {f"{OWN_QUERY}{doc_id}": text for doc_id, text in own.items()}
+    _write_texts(made, texts, part.corpus)
+    return made
+
+
+def _own_queries(corpus: Corpus) -> dict[str, str]:
+    """Document → a query of its own words."""
+    found = pseudo_queries(corpus, kinds={"sentence": 1, "title": 1})
+    own: dict[str, str] = {}
+    for text, place in zip(found.texts, found.documents.tolist(), strict=True):
+        own.setdefault(corpus.doc_ids[place], text)  # sentences come before titles
+    if len(own) < len(corpus):
+        lacking = next(doc_id for doc_id in corpus.doc_ids if doc_id not in own)
+        raise InputError("a document has neither a sentence nor a title", "Leave it out.", value=lacking)
+    return own
+
+
+def _write_texts(folder: pathlib.Path, queries: Mapping[str, str], corpus: Corpus) -> None:
+    """Writes queries, and then documents, which says that a folder is complete."""
+    asked = ({"_id": one, "text": text} for one, text in queries.items())
+    documents = ({"_id": one.doc_id, "title": one.title, "text": one.text} for one in corpus)
+    for name, rows in (("queries", asked), ("corpus", documents)):
+        storage.write_text(folder / f"{name}.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 @functools.cache
@@ -112,7 +165,7 @@ def with_labels(folder: pathlib.Path, number: int) -> pathlib.Path:
                 shutil.copyfile(file, made / "qrels" / file.name)
         kept = [train[place] for place in np.sort(np.random.default_rng(0).permutation(len(train))[:number])]
         lines = (f"{one}\t{doc_id}\t{grade}\n" for one, grades in kept for doc_id, grade in grades.items())
-        storage.write_text(made / "qrels" / "train.tsv", f"query-id\tcorpus-id\tscore\n{''.join(lines)}")
+        storage.write_text(made / "qrels" / "train.tsv", f"{_HEAD}{''.join(lines)}")
     else:
         (made / "qrels").rmdir()
     storage.write_text(made / "complete", "")

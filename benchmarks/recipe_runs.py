@@ -58,6 +58,8 @@ class RecipeRun:
         times as many documents; 0 takes the data as it is.
       labels: so many of the training questions keep their judgements; with 0 no question of any split has one. None
         takes the data as it is.
+      every_document: some of the documents, by name, each of which has a training question of its own words beside the
+        data's; "" takes the data as it is.
       budget: of `gin_configs/budgets/`; "" leaves the system's own.
       ablation: of `gin_configs/ablations/`, read last; "" is none.
       flags: gin bindings, over all of these.
@@ -85,13 +87,14 @@ class RecipeRun:
     taught_by: str = "hybrid"
     questions: int = 0
     labels: int | None = None
+    every_document: str = ""
 
     def __post_init__(self):
-        if bool(self.subset) + bool(self.questions) + (self.labels is not None) > 1:
+        if bool(self.subset) + bool(self.questions) + (self.labels is not None) + bool(self.every_document) > 1:
             raise InputError(
                 "parts of the data of several kinds",
-                "Give one of subset, questions and labels.",
-                value=(self.subset, self.questions, self.labels),
+                "Give one of subset, questions, labels and every_document.",
+                value=(self.subset, self.questions, self.labels, self.every_document),
             )
 
     @property
@@ -99,6 +102,7 @@ class RecipeRun:
         """Its MODEL_DIR."""
         part = self.subset or (f"{self.questions}_questions" if self.questions else "")
         part = part if self.labels is None else f"{self.labels}_labels"
+        part = f"{self.every_document}_every_document" if self.every_document else part
         name = "-".join(filter(None, (self.data, part, self.system, self.label)))
         return harness.CHECKOUT / "runs" / self.group / name
 
@@ -112,6 +116,8 @@ class RecipeRun:
         folder = harness.data_folder(self.data)
         if self.questions:
             return derived_data.with_questions(folder, self.questions)
+        if self.every_document:
+            return derived_data.with_every_document(folder, self.every_document)
         return folder if self.labels is None else derived_data.with_labels(folder, self.labels)
 
     @property
@@ -242,6 +248,7 @@ class RecipeRun:
             **({"subset": self.subset} if self.subset else {}),
             **({"questions": self.questions} if self.questions else {}),
             **({"labels": self.labels} if self.labels is not None else {}),
+            **({"every_document": self.every_document} if self.every_document else {}),
             **({"takes": list(taken)} if taken else {}),
             **({"taught_by": self.taught_by} if self.taught_by != "hybrid" else {}),
         }
@@ -260,7 +267,7 @@ class RecipeRun:
 
     def fingerprint(self) -> str:
         """The corpus' fingerprint."""
-        if self.questions or self.labels is not None:
+        if self.questions or self.labels is not None or self.every_document:
             return read_beir(self.source).corpus.fingerprint
         return fingerprint(self.data, self.subset)
 

@@ -1,6 +1,7 @@
 """Runs of benchmarks: what decides their results, and the versions of what they run, without running or reading."""
 
 import dataclasses
+import gzip
 
 import pytest
 
@@ -175,6 +176,32 @@ def test_few_questions_are_those_of_all_splits_among_more_documents(monkeypatch,
     assert {split: dict(part.split(split)) for split in ("train", "dev", "test")} == dict.fromkeys(part.qrels, first)
     assert part.query_texts(list(first)) == whole.query_texts(list(first))
     assert run.fingerprint() == part.corpus.fingerprint and run.folder.name == "animals-4_questions-seal"
+
+
+def test_every_document_has_a_question_of_its_own_words(monkeypatch, tmp_path):
+    monkeypatch.setattr(recipe_runs.harness, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
+    folder = small_data.write_beir(tmp_path / "animals", count=24)
+    whole = read_beir(folder)
+    (folder / "subsets").mkdir()
+    for name, count in (("few", 8), ("more", 20)):
+        ids = "".join(f"{one}\n" for one in whole.corpus.doc_ids[:count])
+        (folder / "subsets" / f"{name}.ids.gz").write_bytes(gzip.compress(ids.encode()))
+    few, more = (RecipeRun("g", "animals", "seal", every_document=name) for name in ("few", "more"))
+    made, larger = read_beir(few.source), read_beir(more.source)
+    given = read_beir(folder, subset=folder / "subsets" / "few.ids.gz")
+    assert made.corpus.fingerprint == given.corpus.fingerprint == few.fingerprint() and len(larger.corpus) == 20
+    assert {split: made.split(split) for split in ("dev", "test")} == {s: given.split(s) for s in ("dev", "test")}
+    own = {one: grades for one, grades in made.split("train").items() if one not in given.split("train")}
+    assert made.split("train") == {**given.split("train"), **own}
+    assert list(own.values()) == [{one: 1} for one in made.corpus.doc_ids]
+    for one, text in zip(own, made.query_texts(list(own)), strict=True):
+        (document,) = own[one]
+        assert text in made.corpus[made.corpus.index_of(document)].text
+        assert larger.query_texts([one]) == [text]
+    assert few.folder.name == "animals-few_every_document-seal" and few.configs() != more.configs()
+    with pytest.raises(InputError, match="several kinds"):
+        dataclasses.replace(few, subset="few")
 
 
 def test_few_labels_leave_all_questions(monkeypatch, tmp_path):
