@@ -16,6 +16,7 @@ from benchmarks import (
     gr_vs_dr_dense,
     gr_vs_dr_growth,
     gr_vs_dr_late,
+    gr_vs_dr_matched,
     gr_vs_dr_remedies,
     harness,
     records,
@@ -25,10 +26,10 @@ NAME = "gr_vs_dr"
 STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
     "bounds": gr_vs_dr_bounds.rows,
     "negatives": lambda: [*gr_vs_dr_dense.rows_of_negatives(), *gr_vs_dr_late.rows_of_negatives()],
-    "hard": gr_vs_dr_dense.rows_of_hard,
+    "hard": lambda: [*gr_vs_dr_dense.rows_of_hard(), *gr_vs_dr_late.rows_of_hard()],
     "dimension": lambda: [*gr_vs_dr_dense.rows_of_dimension(), *gr_vs_dr_late.rows_of_dimension()],
     "codebook": gr_vs_dr_codebook.rows,
-    "growth": gr_vs_dr_growth.rows,
+    "growth": lambda: [*gr_vs_dr_growth.rows(), *gr_vs_dr_matched.rows()],
     "remedies": gr_vs_dr_remedies.rows,
     "calibration": gr_vs_dr_calibration.rows,
 }
@@ -58,6 +59,7 @@ def draw() -> None:
     for study in DRAWN:
         gr_vs_dr_dense.draw(study, current)
     gr_vs_dr_growth.draw(current)
+    gr_vs_dr_matched.draw(current)
     gr_vs_dr_remedies.draw(current)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -97,6 +97,9 @@ def arm(
     )  # fmt: skip
 
 
+Arms = Callable[..., tuple[RecipeRun, ...]]  # `arm`, of any system
+
+
 def label(negatives: int | None, *, hard: float = 0.0, width: int = WIDTH) -> str:
     """What tells an arm apart."""
     parts = [f"k{named(negatives)}", *([f"hard{hard:g}"] if hard else []), *([f"r{width}"] if width != WIDTH else [])]
@@ -170,55 +173,64 @@ def principal(width: int) -> Values:
     return dict(pooled.together(found))
 
 
-def negatives() -> dict[int | None, tuple[RecipeRun, ...]]:
+def negatives(arms: Arms = arm) -> dict[int | None, tuple[RecipeRun, ...]]:
     """Arms by the number of negatives."""
-    return {count: arm(count, seeds=SEEDS if count in (1, None) else (0,)) for count in NEGATIVES}
+    return {count: arms(count, seeds=SEEDS if count in (1, None) else (0,)) for count in NEGATIVES}
 
 
-def hard() -> dict[float, tuple[RecipeRun, ...]]:
+def hard(arms: Arms = arm) -> dict[float, tuple[RecipeRun, ...]]:
     """Arms by the share of hard negatives among 31."""
-    return {ratio: arm(hard=ratio, seeds=SEEDS if ratio in (0.0, 1.0) else (0,)) for ratio in RATIOS}
+    return {ratio: arms(hard=ratio, seeds=SEEDS if ratio in (0.0, 1.0) else (0,)) for ratio in RATIOS}
 
 
-def widths() -> dict[int, tuple[RecipeRun, ...]]:
+def widths(arms: Arms = arm) -> dict[int, tuple[RecipeRun, ...]]:
     """Arms by the width of the vectors."""
-    return {width: arm(width=width, seeds=SEEDS if width in (*TESTED, 384) else (0,)) for width in WIDTHS}
+    return {width: arms(width=width, seeds=SEEDS if width in (*TESTED, 384) else (0,)) for width in WIDTHS}
 
 
-def rows_of_negatives() -> list[harness.Row]:
-    """The study."""
-    arms = negatives()
-    table = [row("negatives", f"K = {named(count)}", runs) for count, runs in arms.items()]
-    return [*table, row_above("negatives", "K = all", arms[None], "K = 1", arms[1], claimed=False)]
+def rows_of_negatives(arms: Arms = arm, side: Side = DR) -> list[harness.Row]:
+    """The study, of a system."""
+    made = negatives(arms)
+    table = [row("negatives", f"K = {named(count)}", runs, side) for count, runs in made.items()]
+    return [*table, row_above("negatives", "K = all", made[None], "K = 1", made[1], claimed=False, side=side)]
 
 
-def rows_of_hard() -> list[harness.Row]:
-    """The study."""
-    arms = hard()
-    table = [row("hard", f"share {ratio:g}", runs) for ratio, runs in arms.items()]
-    return [*table, row_above("hard", "share 1", arms[1.0], "share 0", arms[0.0], claimed=False)]
+def rows_of_hard(arms: Arms = arm, side: Side = DR) -> list[harness.Row]:
+    """The study, of a system."""
+    made = hard(arms)
+    table = [row("hard", f"share {ratio:g}", runs, side) for ratio, runs in made.items()]
+    return [*table, row_above("hard", "share 1", made[1.0], "share 0", made[0.0], claimed=False, side=side)]
+
+
+def rows_of_widths(arms: Arms = arm, side: Side = DR) -> list[harness.Row]:
+    """The study `dimension`, of a system that is trained."""
+    made = widths(arms)
+    table = [row("dimension", f"r = {width}", runs, side) for width, runs in made.items()]
+    for narrow, wide in zip(TESTED, TESTED[1:], strict=False):
+        tested = row_above(
+            "dimension", f"r = {wide}", made[wide], f"r = {narrow}", made[narrow], claimed=True, side=side
+        )
+        table.append(tested)
+    return table
 
 
 def rows_of_dimension() -> list[harness.Row]:
-    """The study."""
+    """The study, with its reference."""
     from benchmarks import dense_quality
 
-    arms, run = widths(), dense_quality.ZERO_SHOT[DATA]
-    table = [row("dimension", f"r = {width}", runs) for width, runs in arms.items()]
-    for width in WIDTHS:
-        table.append(
-            harness.Row(
-                name=f"dimension: PCA, r = {width}",
-                config={"splits": list(SPLITS), "width": width},
-                measure=functools.partial(principal, width),
-                corpus=run.fingerprint,
-                runs=[run],
-                note="MiniLM, nothing trained",
-            )
+    run = dense_quality.ZERO_SHOT[DATA]
+    references = [
+        harness.Row(
+            name=f"dimension: PCA, r = {width}",
+            config={"splits": list(SPLITS), "width": width},
+            measure=functools.partial(principal, width),
+            corpus=run.fingerprint,
+            runs=[run],
+            note="MiniLM, nothing trained",
         )
-    for narrow, wide in zip(TESTED, TESTED[1:], strict=False):
-        table.append(row_above("dimension", f"r = {wide}", arms[wide], f"r = {narrow}", arms[narrow], claimed=True))
-    return table
+        for width in WIDTHS
+    ]
+    return [*rows_of_widths(), *references]
 
 
 def draw(study: str, current: Mapping[str, Values]) -> None:
@@ -237,7 +249,7 @@ def draw(study: str, current: Mapping[str, Values]) -> None:
             for title, at in points.items()
             if f"{study}: {side}, {title}" in current
         }
-        for side in ("DR", "MVDR", "PCA")
+        for side in ("DR", "MVDR", "PCA", "MVDR by PCA")
     }
     lines = {side: sorted(line.items()) for side, line in found.items() if len(line) > 1}
     if lines:

@@ -10,12 +10,14 @@ disk, so that late interaction fits at every size.
 A slope is RR@10 a doubling of the documents: least squares over the sizes, of every question, with an interval by
 bootstrap over questions. One seed: an interval says nothing of other trainings. Before anything was trained: 938
 questions show a difference of .029 of success at 80% power where a tenth of them differ.
+
+Mode `matched_training` is in `benchmarks.gr_vs_dr_matched`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -124,17 +126,29 @@ def difference(system: str, other: str) -> Values:
 
 def draw(current: Mapping[str, Values]) -> None:
     """The measure by documents, of the rows that are recorded."""
+    curve(current, "", [int(said.replace(",", "")) for said in PARTS.values()], "gr_vs_dr_growth.svg")
+
+
+def curve(current: Mapping[str, Values], mode: str, counts: Collection[int], file: str) -> None:
+    """A picture of a line a system, where two of its rows are recorded.
+
+    Args:
+      current: rows.
+      mode: what their names have before the system.
+      counts: of documents.
+      file: name of the picture.
+    """
     from gr_jax.evaluation import plots
 
     lines = {}
     for system in grown.SYSTEMS:
-        named = {int(said.replace(",", "")): f"growth: {system}, {said}" for said in PARTS.values()}
+        named = {count: f"growth: {mode}{system}, {count:,}" for count in counts}
         points = [(count, current[name][MEASURE]) for count, name in named.items() if name in current]
         if len(points) > 1:
             lines[system] = points
     if lines:
         figure = plots.curves(lines, title=f"{DATA}, {SPLIT}", x="documents", y=MEASURE, logarithmic=True)
-        storage.write_bytes(harness.RESULTS / "gr_vs_dr_growth.svg", plots.to_svg(figure))
+        storage.write_bytes(harness.RESULTS / file, plots.to_svg(figure))
 
 
 def rows() -> list[harness.Row]:

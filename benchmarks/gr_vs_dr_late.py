@@ -1,26 +1,32 @@
-"""Studies `negatives` and `dimension` of `benchmarks.gr_vs_dr` for late interaction (MVDR).
+"""Studies `negatives`, `hard` and `dimension` of `benchmarks.gr_vs_dr` for late interaction (MVDR).
 
 They stand beside those of one vector a text (`benchmarks.gr_vs_dr_dense`). Documents are read once: the states of their
 tokens stay, and the side of queries is trained with the projection of both by two layers, which starts at random.
-Pairs, negatives, steps and learning rates are those of the bi-encoder. Scores are sums over a query's tokens, and the
-temperature is ColBERT's, 1. All points have one seed.
+Pairs, negatives, steps, learning rates and seeds are those of the bi-encoder. Scores are sums over a query's tokens,
+and the temperature is ColBERT's, 1.
+
+The reference of the dimension is late interaction that is not trained: the states of MiniLM's tokens on their principal
+axes, which are those of 256 documents, and MaxSim of cosines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 from benchmarks import gr_vs_dr_dense, harness
-from benchmarks.gr_vs_dr_dense import DATA, GROUP, NEGATIVES, PROTOCOL, WIDTH, WIDTHS, Side, named
+from benchmarks.gr_vs_dr_dense import DATA, GROUP, PROTOCOL, SPLITS, WIDTH, WIDTHS, Side
 from benchmarks.recipe_runs import RecipeRun
 
 MVDR = Side("MVDR", "ColBERT", 1.0)
 _PROTOCOL = (*PROTOCOL, "ColBERT.frozen_documents=True", 'Interaction.projection="layers"')
+Values = Mapping[str, float]
 
 
 def arm(
     negatives: int | None = 31,
     *,
+    hard: float = 0.0,
     width: int = WIDTH,
     seeds: Sequence[int] = (0,),
     data: str = DATA,
@@ -30,9 +36,9 @@ def arm(
     """Late interaction, once for each seed; see `gr_vs_dr_dense.arm`."""
     return tuple(
         RecipeRun(
-            GROUP, data, "colbert", f"{gr_vs_dr_dense.label(negatives, width=width)}_{seed}", subset=subset,
+            GROUP, data, "colbert", f"{gr_vs_dr_dense.label(negatives, hard=hard, width=width)}_{seed}", subset=subset,
             flags=(
-                *_PROTOCOL, *gr_vs_dr_dense.drawn(negatives),
+                *_PROTOCOL, *gr_vs_dr_dense.drawn(negatives, hard),
                 f"Interaction.dimension={width}", f"ContrastiveTraining.seed={seed}", *flags,
             ),
         )
@@ -40,16 +46,41 @@ def arm(
     )  # fmt: skip
 
 
+def principal(width: int) -> RecipeRun:
+    """Late interaction on so many principal axes, which is not trained."""
+    flags = (
+        "ColBERT.training=None", 'Interaction.projection="principal"', f"Interaction.dimension={width}",
+        "Encoders.document_length=256",
+    )  # fmt: skip
+    return RecipeRun(GROUP, DATA, "colbert", f"principal_r{width}", flags=flags)
+
+
+def untrained(width: int) -> Values:
+    """What it reaches."""
+    return dict(gr_vs_dr_dense.evaluated([principal(width)], MVDR))
+
+
 def rows_of_negatives() -> list[harness.Row]:
     """Of the study."""
-    arms = {count: arm(count) for count in NEGATIVES}
-    table = [gr_vs_dr_dense.row("negatives", f"K = {named(count)}", runs, MVDR) for count, runs in arms.items()]
-    return [
-        *table,
-        gr_vs_dr_dense.row_above("negatives", "K = all", arms[None], "K = 1", arms[1], claimed=False, side=MVDR),
-    ]
+    return gr_vs_dr_dense.rows_of_negatives(arm, MVDR)
+
+
+def rows_of_hard() -> list[harness.Row]:
+    """Of the study."""
+    return gr_vs_dr_dense.rows_of_hard(arm, MVDR)
 
 
 def rows_of_dimension() -> list[harness.Row]:
-    """Of the study."""
-    return [gr_vs_dr_dense.row("dimension", f"r = {width}", arm(width=width), MVDR) for width in WIDTHS]
+    """Of the study, with its reference."""
+    references = [
+        harness.Row(
+            name=f"dimension: MVDR by PCA, r = {width}",
+            config={"splits": list(SPLITS), "width": width},
+            measure=functools.partial(untrained, width),
+            corpus=principal(width).fingerprint,
+            runs=[principal(width)],
+            note="MiniLM, nothing trained",
+        )
+        for width in WIDTHS
+    ]
+    return [*gr_vs_dr_dense.rows_of_widths(arm, MVDR), *references]

@@ -1,0 +1,179 @@
+"""Study `growth` of `benchmarks.gr_vs_dr`, mode `matched_training`: every document of the corpus is trained towards.
+
+At 10,000 and at 32,000 introductions of `wiki_intro_179k` the four systems are trained anew, on the same pairs: the
+training questions with their answers, and for every document a sentence of its own text with the document
+(`derived_data.with_every_document`). Pseudo-queries are left out. All have as many steps, at both sizes, and the last
+parameters are taken. A step has 32 pairs. Writers pack pairs into 16 rows of 64 tokens, so that theirs has about as
+many. Each row says how often the system went through the pairs, and what share of them it saw, which has to be all.
+Codebooks are fitted on the documents of each size. Otherwise systems are those of `benchmarks.gr_vs_dr_growth`.
+
+One seed: an interval is by bootstrap over questions, and says nothing of other trainings. Two sizes make a slope the
+difference between them over the doublings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks import gr_vs_dr_dense, gr_vs_dr_late, grown, harness, pooled
+from benchmarks.gr_vs_dr_growth import (
+    DATA,
+    DENSE,
+    GENERATIVE,
+    GROUP,
+    LENGTH,
+    MEASURE,
+    MEASURES,
+    SPLIT,
+    curve,
+    slopes,
+    with_interval,
+)  # fmt: skip
+from benchmarks.recipe_runs import RecipeRun
+from gr_jax.evaluation import Evaluation
+from gr_jax.stages.contrastive import Draws, drawn_rows
+from gr_jax.stages.pairs import load_pairs
+from gr_jax.stages.write_docids import Training
+from gr_jax.training.batches import make_batches
+from gr_jax.training.example_sources import source_number
+from gr_jax.training.token_store import TokenStore
+
+MODE = "matched_training"
+PARTS = {"10k": 10_000, "32k": 32_000}
+STEPS = 1200  # of 32 pairs: the 36,575 of the larger part once
+NAMES = {"DR": "DPR", "MVDR": "ColBERT", "GR-codebook": "DSI", "GR-text": "GENRE"}  # in their own tables
+Values = Mapping[str, float]
+
+
+@functools.cache
+def runs(part: str) -> dict[str, RecipeRun]:
+    """The systems, trained on a part."""
+    reading = (
+        *_of("ContrastiveTraining"), f"Encoders.document_length={LENGTH}", "ContrastiveTraining.rates={'query': 1.0}",
+        "PseudoQueries.kinds={}",
+    )  # fmt: skip
+    writing = (
+        *_of("Training"), "Training.seed=0", "Training.keep_best=None", "Training.batch_size=16",
+        "Training.rates={'query': 1.0}", "PseudoQueries.kinds={}",
+    )  # fmt: skip
+    made = {
+        "DR": gr_vs_dr_dense.arm(data=DATA, flags=reading)[0],
+        "MVDR": gr_vs_dr_late.arm(data=DATA, flags=reading)[0],
+        "GR-codebook": RecipeRun(
+            GROUP, DATA, "dsi_codebook", "matched", flags=(f"Vectors.max_length={LENGTH}", *writing)
+        ),
+        "GR-text": RecipeRun(GROUP, DATA, "genre", "matched", flags=writing),
+    }
+    return {system: dataclasses.replace(run, every_document=part) for system, run in made.items()}
+
+
+def _of(training: str) -> tuple[str, ...]:
+    """Flags of how long is trained."""
+    often = {"steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": max(1, STEPS // 4)}
+    return tuple(f"{training}.{name}={value}" for name, value in often.items())
+
+
+def evaluated(system: str, part: str) -> Evaluation:
+    """What a system reaches on a part."""
+    return pooled.evaluation([runs(part)[system]], NAMES[system], [SPLIT], MEASURES)
+
+
+def reached(system: str, part: str) -> Values:
+    """The same, with how often it went through the pairs, and its training's time."""
+    run, found = runs(part)[system], evaluated(system, part)
+    return {**found, **drawn(run), "core-minutes": run.core_minutes()}
+
+
+def drawn(run: RecipeRun) -> Values:
+    """How often a training went through the pairs, and what share of them it saw. Its batches are planned again.
+
+    Args:
+      run: trained.
+    """
+    training: Any = run.resolved().training  # type: ignore[attr-defined]
+    if run.system in ("dpr", "colbert"):
+        queries, texts = load_pairs(run.input_folder("model", "pairs"))
+        seen = len(drawn_rows(queries, texts, [Draws.of(training)])) / len(queries)
+        return {"passes": training.steps * training.batch_size / len(queries), "pairs seen": seen}
+    return seen_by_writer(TokenStore.load(run.input_folder("model", "examples") / "tokens"), training)
+
+
+def seen_by_writer(store: TokenStore, training: Training) -> Values:
+    """The same of a writer, which packs pairs into rows.
+
+    Args:
+      store: its examples.
+      training: on questions alone.
+    """
+    batches = iter(
+        make_batches(
+            store, batch_size=training.batch_size, rates=training.rates, seed=training.seed,
+            lengths={"inputs": training.row_length, "targets": training.row_targets},
+        )
+    )  # fmt: skip
+    for _ in range(training.steps):
+        next(batches)
+    state: Any = batches.get_state()
+    pairs = int(np.count_nonzero(store.source == source_number("query")))
+    unseen = max(0, pairs - state["position"]) + sum(place < pairs for place in state["held"])
+    return {"passes": (state["position"] - len(state["held"])) / pairs, "pairs seen": 1 - unseen / pairs}
+
+
+def by_size(system: str) -> dict[int, Evaluation]:
+    """Documents → what a system reaches."""
+    return {count: evaluated(system, part) for part, count in PARTS.items()}
+
+
+def slope(system: str) -> Values:
+    """What a doubling of the documents adds."""
+    return with_interval(slopes(by_size(system)), f"{MEASURE} a doubling")
+
+
+def difference(system: str, other: str) -> Values:
+    """How far one system's slope is above another's."""
+    return with_interval(slopes(by_size(system)) - slopes(by_size(other)), f"{MEASURE} a doubling, above")
+
+
+def draw(current: Mapping[str, Values]) -> None:
+    """The measure by documents, of the rows that are recorded."""
+    curve(current, f"{MODE}, ", PARTS.values(), f"gr_vs_dr_growth_{MODE}.svg")
+
+
+def rows() -> list[harness.Row]:
+    """The study."""
+    table = []
+    for system in grown.SYSTEMS:
+        for part, count in PARTS.items():
+            measure = functools.partial(reached, system, part)
+            table.append(_row(f"{system}, {count:,}", measure, [system], [part], {"pairs seen": 1.0}))
+    for system in grown.SYSTEMS:
+        table.append(_row(f"{system}, a doubling", functools.partial(slope, system), [system], list(PARTS)))
+    for system in GENERATIVE:
+        for other in DENSE:
+            measure = functools.partial(difference, system, other)
+            table.append(_row(f"{system} above {other}, a doubling", measure, [system, other], list(PARTS)))
+    return table
+
+
+def _row(
+    title: str,
+    measure: Callable[[], Values],
+    systems: Sequence[str],
+    parts: Sequence[str],
+    at_least: Mapping[str, float] | None = None,
+) -> harness.Row:
+    made = [runs(part)[system] for system in systems for part in parts]
+    return harness.Row(
+        name=f"growth: {MODE}, {title}",
+        config={"mode": MODE, "split": SPLIT},
+        measure=measure,
+        at_least=at_least or {},
+        corpus=made[-1].fingerprint,
+        seeds=(0,),
+        runs=made,
+    )
