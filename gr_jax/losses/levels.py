@@ -24,7 +24,7 @@ def level_losses(
     levels: Sequence[tuple[int, int]],
     *,
     positions: Int[Array, "batch length"] | None = None,
-    logits_of: Callable[[Array, Any], Array] = lambda features, rows: features @ rows.T,
+    logits_of: Callable[[Array, Any], Array] = lambda features, rows: features.astype(jnp.float32) @ rows.T,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> tuple[list[TokenLosses], Float[Array, "batch length"]]:
@@ -38,7 +38,7 @@ def level_losses(
       output_table: `[vocab, d]`, or anything whose slices `logits_of` knows.
       levels: (start, size) of the block of each position.
       positions: of each target in its own docid, in packed rows; None: position t is level t.
-      logits_of: logits from features `[…, d]`, float32, and a slice of the table.
+      logits_of: logits, float32, from features `[…, d]` and a slice of the table.
       label_smoothing, z_loss: see `cross_entropy`.
 
     Returns:
@@ -50,7 +50,7 @@ def level_losses(
 
     def of_block(level: int, block: Any, features: Sequence[Array], wanted: Int[Array, "batch n"]) -> Any:
         start, size = levels[level]
-        logits = [logits_of(one.astype(jnp.float32), block) for one in features]  # [batch, n, size]
+        logits = [logits_of(one, block) for one in features]  # [batch, n, size]
         inside = (wanted >= start) & (wanted < size + start)
         target = jnp.clip(wanted - start, 0, size - 1)
         losses = [cross_entropy(one, target, label_smoothing=label_smoothing, z_loss=z_loss) for one in logits]

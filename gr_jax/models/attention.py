@@ -17,7 +17,7 @@ from flax import linen as nn
 from flax.linen import partitioning
 from jaxtyping import Array, Bool, Float, Int
 
-from gr_jax.models import layers
+from gr_jax.models import half_precision, layers
 
 # Finite, so that a row in which everything is masked (padding) stays free of NaN.
 MASKED = -1e10
@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
             logits = logits + bias
         if mask is not None:
             logits = jnp.where(mask[:, None], logits, MASKED)
-        weights = jax.nn.softmax(logits).astype(self.dtype)
+        weights = half_precision.softmax(logits, self.dtype)
         weights = layers.dropout(self, weights, self.dropout_rate, deterministic)
         # Not in one einsum: XLA's CPU code for that takes twice as long as with the values laid out by head first.
         mixed = weights @ v.swapaxes(1, 2)  # [B, H, T, D]
@@ -138,7 +138,7 @@ class MultiHeadAttention(nn.Module):
         """Products in the network's type, summed and normalised in float32."""
         if self.scaled:
             q = q * self.head_dim**-0.5
-        return jnp.einsum(contraction, q, k, preferred_element_type=jnp.float32)
+        return half_precision.product(contraction, q, k)
 
 
 def segment_mask(query_segments: Int[Array, "B T"], key_segments: Int[Array, "B S"]) -> Bool[Array, "B T S"]:

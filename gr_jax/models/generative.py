@@ -117,7 +117,7 @@ class GenerativeDecoder:
         settings: dict[str, Any] = {"levels": self.levels, "level": level, "eos_id": self.eos_id}
         if isinstance(self.table, AdaptiveTable):
             return LogitScores(self._adapted(features, level, normalize), normalize, **settings)
-        return TableScores(features.astype(jnp.float32), self.table, normalize, **settings)
+        return TableScores(features, self.table.astype(features.dtype), normalize, **settings)  # summed in float32
 
     def _adapted(self, features: Array, level: int | Array, normalize: str) -> Float[Array, "... vocab"]:
         """Logits under PAWA; where only a level's block matters the others are not computed, but −inf."""

@@ -22,7 +22,7 @@ from flax import struct
 from flax.linen import partitioning
 from jaxtyping import Array, Bool, Float, Int
 
-from gr_jax.models import t5
+from gr_jax.models import half_precision, t5
 from gr_jax.models.layers import ACTIVATIONS, Dense
 
 _TOKENS_AT_ONCE = 8
@@ -129,9 +129,15 @@ Table = Float[Array, "vocab f"] | AdaptiveTable
 
 
 def logits_of(features: Float[Array, "... f"], table: Table) -> Float[Array, "... vocab"]:
-    """Logits, float32, of features under either kind of table."""
-    features = features.astype(jnp.float32)
-    return table.logits(features) if isinstance(table, AdaptiveTable) else features @ table.T
+    """Logits, float32, of features under either kind of table; products are of the type of the features, of a table
+    that no prefix changes."""
+    if isinstance(table, AdaptiveTable):
+        return table.logits(features.astype(jnp.float32))
+    if features.dtype == jnp.float32:
+        return features @ table.T
+    rows = features.reshape(-1, features.shape[-1])  # [n, f]
+    logits = half_precision.product("nf,vf->nv", rows, table.astype(features.dtype))
+    return logits.reshape(*features.shape[:-1], -1)
 
 
 def bilinear(

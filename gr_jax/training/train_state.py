@@ -185,7 +185,19 @@ class Trainer:
     def update(
         self, *, seed: int, microbatches: int = 1
     ) -> Callable[[TrainState, Flat, Flat], tuple[TrainState, Flat]]:
-        """Compiles lazily: (state, frozen, batch) → (state, metrics). The given state's buffers are reused.
+        """`jitted_update` on the mesh; compiles lazily."""
+        compiled = self.jitted_update(seed=seed, microbatches=microbatches)
+
+        def run(state: TrainState, frozen: Flat, batch: Flat) -> tuple[TrainState, Flat]:
+            with partitioning.on_mesh(self.mesh, self.rules):
+                return compiled(state, frozen, batch)
+
+        return run
+
+    def jitted_update(self, *, seed: int, microbatches: int = 1) -> Any:
+        """(state, frozen, batch) → (state, metrics), to be called or lowered on the mesh: see `partitioning.on_mesh`.
+
+        The given state's buffers are reused.
 
         Loss and gradient are those of sum of losses / sum of weights over the whole batch, on however many devices and
         in however many microbatches it is computed. Dropout follows from (seed, step, microbatch).
@@ -234,13 +246,7 @@ class Trainer:
             params = optax.apply_updates(state.params, changes)
             return TrainState(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
-        compiled = jax.jit(update, donate_argnums=0, out_shardings=(self.state_shardings, None))
-
-        def run(state: TrainState, frozen: Flat, batch: Flat) -> tuple[TrainState, Flat]:
-            with partitioning.on_mesh(self.mesh, self.rules):
-                return compiled(state, frozen, batch)
-
-        return run
+        return jax.jit(update, donate_argnums=0, out_shardings=(self.state_shardings, None))
 
     def place_batch(self, batch: Mapping[str, np.ndarray]) -> Flat:
         """This process's rows, as the part they are of the batch of all processes."""

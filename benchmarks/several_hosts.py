@@ -1,0 +1,87 @@
+"""Training on many devices and on one fast one. `python -m benchmarks.several_hosts`.
+
+What an update of a T5 costs is counted by `model_flops` (six operations a token for each parameter that multiplies, and
+attention), and compared with XLA's own count. On a GPU these operations a second are judged as a share of what its
+maker states for bfloat16: T5-base, 223 million parameters, float32 parameters and AdamW, products in bfloat16, dropout
+off, random tokens without padding. Beam search of a T5-base decoder on 32 queries with 100 beams each is judged by the
+least time that the GPU's memory and arithmetic allow (`roofline`). Both exist where JAX sees a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+
+import jax
+
+from benchmarks import harness
+from benchmarks.model_flops import Lengths
+from benchmarks.random_decoder import CODES, DOCIDS, LEVELS, VOCABULARY
+from benchmarks.roofline import roofline
+from benchmarks.training_speed import T5_BASE, counted_and_compiled, measure_updates
+from gr_jax.models.t5 import T5Config
+
+_SMALL = T5Config(
+    vocab_size=2048,
+    emb_dim=256,
+    num_heads=4,
+    num_encoder_layers=3,
+    num_decoder_layers=2,
+    mlp_dim=1024,
+    logits_via_embedding=True,
+    dropout_rate=0.0,
+)
+# Rows, input tokens, target tokens. What is needed per token differs: attention of 512 tokens is a quarter of it.
+_BATCHES = (Lengths(512, 128, 32), Lengths(256, 256, 32), Lengths(128, 512, 64))
+
+
+def gpu_rows() -> list[harness.Row]:
+    """What is measured on a GPU."""
+    found = []
+    for batch in _BATCHES:
+        found.append(
+            harness.Row(
+                name=f"T5-base, {batch.rows} × {batch.inputs} → {batch.targets}",
+                config={"network": dataclasses.asdict(T5_BASE), "batch": dataclasses.asdict(batch), "updates": 20},
+                measure=functools.partial(measure_updates, T5_BASE, batch),
+                at_least={"share of peak": 0.35},
+                seeds=(0,),
+                speed=True,
+            )
+        )
+    network = {"docids": DOCIDS, "levels": LEVELS, "codes": CODES, "vocabulary": VOCABULARY, "shape": "T5-base"}
+    for normalize in ("level", "vocabulary"):
+        found.append(
+            harness.Row(
+                name=f"beam search, 32 × 100, {normalize}",
+                config={**network, "dtype": "bfloat16", "normalize": normalize},
+                measure=functools.partial(roofline, 32, 100, normalize),
+                at_most={"times the least": 1.5},
+                seeds=(0,),
+                speed=True,
+            )
+        )
+    return found
+
+
+def rows() -> list[harness.Row]:
+    """The table."""
+    size = Lengths(8, 128, 64)
+    found = [
+        harness.Row(
+            name="operations of an update",
+            config={"network": dataclasses.asdict(_SMALL), "batch": dataclasses.asdict(size)},
+            measure=functools.partial(counted_and_compiled, _SMALL, size),
+            at_least={"share of XLA's count": 0.9},
+            at_most={"share of XLA's count": 1.0},
+        )
+    ]
+    if jax.default_backend() == "gpu":
+        return found + gpu_rows()
+    print("several_hosts: JAX sees no GPU, so its rows are not run", file=sys.stderr)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("several_hosts", rows()))
