@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
+from gr_jax import processes
 from gr_jax.errors import InputError, InputWarning
 
 
@@ -54,6 +56,11 @@ def run(main: Callable[..., None]) -> None:
     # absl shows INFO; that JAX found no TPU on a laptop is nobody's news.
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     app.run(guarded, argv=rewrite_gin_flags(sys.argv), flags_parser=_parse)
+
+
+def stop_on_sigterm() -> None:
+    """SIGTERM ends this process where it can go on later. Of several processes JAX itself listens for it."""
+    signal.signal(signal.SIGTERM, processes.ask_to_stop)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

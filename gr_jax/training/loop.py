@@ -20,9 +20,11 @@ import numpy as np
 from grain.experimental import ThreadPrefetchDatasetIterator
 from jax.sharding import Mesh
 
+from gr_jax import processes
 from gr_jax import progress as progress_lib
 from gr_jax.errors import InputError
 from gr_jax.training import checkpoints as checkpoints_lib
+from gr_jax.training import on_hosts
 from gr_jax.training.evaluations import Evaluations
 from gr_jax.training.hook_runs import HookRuns
 from gr_jax.training.hooks import Arrays
@@ -108,32 +110,38 @@ def train(
     evaluations = Evaluations(choice)
     data = _prefetched(batches)
 
-    found = None if store is None else store.latest()
-    if store is None or found is None:
+    found = None
+    if store is not None:
+        found = store.newest(trainer.abstract_arrays(), hooks.abstract, trainer.array_shardings())
+    if found is None:
         learn, frozen = trainer.split(trainer.initial_params(settings.seed, task.initial_params))
         state, step = trainer.initial_state(learn), 0
         hooks.start()
     else:
-        snapshot, arrays = store.read(found, trainer.abstract_arrays(), hooks.abstract)
+        snapshot, arrays = found
         state, frozen = trainer.from_arrays(arrays)
-        step = found
+        step = snapshot.step
         evaluations.restore(snapshot.progress)
         data.set_state(snapshot.data)
         hooks.start(step, frozen, snapshot.hooks, arrays[checkpoints_lib.HOOKS])
         del arrays
+    saved = None if found is None else step
+    del found
 
     update = trainer.update(seed=settings.seed, microbatches=settings.microbatches)
-    writer = MetricWriter(folder, step=found, tensorboard=settings.tensorboard)
-    saved = found
+    writer = MetricWriter(folder if processes.first() else None, step=saved, tensorboard=settings.tensorboard)
 
     def look(state: TrainState) -> None:
         """Evaluates, unless these parameters were evaluated already."""
         if evaluate is not None and evaluations.last() != step:
-            scores = {
-                name: float(value) for name, value in evaluate(unflatten({**frozen, **state.params}), step).items()
-            }
+            params = {path: on_hosts.local(value) for path, value in {**frozen, **state.params}.items()}
+
+            def measure() -> dict[str, float]:
+                return {name: float(value) for name, value in evaluate(unflatten(params), step).items()}
+
+            scores = processes.by_first("evaluation", measure)
             if evaluations.add(step, scores) and store is None:
-                copies = {path: np.array(value, copy=True) for path, value in state.params.items()}
+                copies = on_hosts.copies(state.params)
                 evaluations.best_params, evaluations.best_tables = {**frozen, **copies}, hooks.tables(step)
             writer.write(step, scores)
 
@@ -147,7 +155,7 @@ def train(
             saved = step
 
     try:
-        with progress_lib.bar("Training", steps, enabled=progress) as bar:
+        with progress_lib.bar("Training", steps, enabled=progress and processes.first()) as bar:
             log = StepLog(writer, bar, settings.log_every)
             bar.advance(min(step, steps))
             if settings.evaluate_first and step == 0 and steps > 0:
@@ -163,7 +171,7 @@ def train(
                 frozen = hooks.swap(step, frozen)
                 state, metrics = update(state, frozen, trainer.place_batch(batch))
                 step += 1
-                log.add(step, metrics, count_examples(batch))
+                log.add(step, metrics, count_examples(batch) * processes.count())
                 evaluating = bool(settings.eval_every) and step % settings.eval_every == 0
                 saving = bool(settings.checkpoint_every) and step % settings.checkpoint_every == 0
                 if evaluating or saving:
@@ -196,20 +204,22 @@ def train(
             kept = checkpoints_lib.path_of(store.folder, best)
             params = flatten(checkpoints_lib.load_params(kept))
             tables = hooks.tables_of(best, *checkpoints_lib.load_hooks(kept)) if task.hooks else {}
+    if processes.count() > 1:
+        params = on_hosts.copies(params)
     return TrainResult(unflatten(params), best, step, evaluations.records, evaluations.stopped, tables)
 
 
 def _mesh(settings: TrainSettings, input_shapes: Mapping[str, tuple[int, ...]]) -> Mesh:
     """The devices to train on; refuses batches that cannot be split over them and into microbatches."""
     rows, microbatches = math.gcd(*(shape[0] for shape in input_shapes.values())), settings.microbatches
-    mesh = settings.mesh
-    mesh = mesh if mesh is not None else make_mesh(math.gcd(rows // microbatches or 1, jax.device_count()))
+    mesh = settings.mesh if settings.mesh is not None else _all_that_fit(rows // microbatches)
     if rows % (microbatches * mesh.shape["data"]):
         raise InputError(
             f"a batch of {rows} rows cannot be split into {microbatches} microbatches on {mesh.shape['data']} devices",
             "Choose a batch size that is a multiple of both.",
             value=rows,
         )
+    _check_shares(mesh)
     # Rows that are each other's negatives: apart from each other they would still be a loss, but another one.
     together = "document_index" in input_shapes or len({shape[0] for shape in input_shapes.values()}) > 1
     if microbatches > 1 and together:
@@ -220,6 +230,28 @@ def _mesh(settings: TrainSettings, input_shapes: Mapping[str, tuple[int, ...]]) 
             value=microbatches,
         )
     return mesh
+
+
+def _all_that_fit(rows: int) -> Mesh:
+    """As many devices as rows can be split over, as many of each process."""
+    if processes.count() == 1:
+        return make_mesh(math.gcd(rows or 1, jax.device_count()))
+    each = math.gcd(max(rows // processes.count(), 1), jax.local_device_count())
+    devices = [device for one in range(processes.count()) for device in jax.devices() if device.process_index == one]
+    chosen = [device for number, device in enumerate(devices) if number % jax.local_device_count() < each]
+    return make_mesh(len(chosen), devices=chosen)
+
+
+def _check_shares(mesh: Mesh) -> None:
+    """Raises InputError where processes have not equal shares of a batch's rows, in their order."""
+    count, along = processes.count(), mesh.shape["data"]
+    owners = [{device.process_index for device in row.flat} for row in mesh.devices]
+    if count > 1 and owners != [{place * count // along} for place in range(along)]:
+        raise InputError(
+            f"a mesh with {along} devices along data does not split batches evenly over {count} processes",
+            "Choose a data axis that is a multiple of the number of processes.",
+            value=dict(mesh.shape),
+        )
 
 
 def _prefetched(batches: Iterable[Mapping[str, np.ndarray]]) -> ThreadPrefetchDatasetIterator:

@@ -173,6 +173,11 @@ class Trainer:
         step = jax.ShapeDtypeStruct((), np.int32)
         return self.to_arrays(TrainState(step, learn, jax.eval_shape(self.transformation.init, learn)), frozen)
 
+    def array_shardings(self) -> dict[str, Flat]:
+        """Where the arrays of `to_arrays` lie."""
+        frozen = {path: sharding for path, sharding in self.shardings.items() if not self.factors[path]}
+        return self.to_arrays(self.state_shardings, frozen)
+
     def from_arrays(self, arrays: Mapping[str, Flat]) -> tuple[TrainState, Flat]:
         """Puts what `to_arrays` gave back onto the devices: (state, frozen)."""
         learn, frozen = self.split({path: place(x, self.shardings[path]) for path, x in arrays["params"].items()})
@@ -257,7 +262,9 @@ def _flatten_state(state: Any) -> Flat:
 
 
 def place(host: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """Puts an array that every process has whole onto the devices."""
+    """Puts an array that every process has whole onto the devices; one of JAX's lies there already."""
+    if isinstance(host, jax.Array) and host.sharding == sharding:
+        return host
     if jax.process_count() == 1:
         return jax.device_put(host, sharding)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
