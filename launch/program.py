@@ -40,6 +40,9 @@ def run(main: Callable[..., None]) -> None:
                     "Give each macro that is REQUIRED on the command line, as --gin.NAME=value.",
                 )
             )
+        except processes.Stopped as stopped:
+            print(f"\n{stopped}", file=sys.stderr)
+            raise
         except KeyboardInterrupt:
             print("\nInterrupted. The same command goes on from here.", file=sys.stderr)
             sys.exit(130)
@@ -55,6 +58,7 @@ def run(main: Callable[..., None]) -> None:
     warnings.showwarning = note  # type: ignore[assignment]
     # absl shows INFO; that JAX found no TPU on a laptop is nobody's news.
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
+    stop_on_sigterm()
     app.run(guarded, argv=rewrite_gin_flags(sys.argv), flags_parser=_parse)
 
 
