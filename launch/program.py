@@ -12,6 +12,7 @@ from absl import app, flags
 
 from gr_jax import processes
 from gr_jax.errors import InputError, InputWarning
+from launch import signs
 
 
 def rewrite_gin_flags(argv: Sequence[str]) -> list[str]:
@@ -59,6 +60,7 @@ def run(main: Callable[..., None]) -> None:
     # absl shows INFO; that JAX found no TPU on a laptop is nobody's news.
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     stop_on_sigterm()
+    signs.give()
     app.run(guarded, argv=rewrite_gin_flags(sys.argv), flags_parser=_parse)
 
 

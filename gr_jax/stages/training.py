@@ -103,7 +103,7 @@ def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
         checkpoint_every=settings.checkpoint_every or 0,
         faults=Faults(settings.not_finite, settings.spike, settings.spike_factor),
     )
-    result = train(task, how, model_dir=place.work, progress=True)
+    result = train(task, how, model_dir=place.common, progress=True)
     dev = [record for record in result.history if record["step"] == result.step]
     place.notes.update({"step": result.step, "last_step": result.last_step, "dev": dev})
     for hook in task.hooks:
@@ -114,7 +114,7 @@ def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
 
 def keep_curves(place: Place) -> None:
     """Puts the curves of what trained, or an empty file, into the stage's folder."""
-    curves = place.work / CURVES
+    curves = place.common / CURVES
     if curves.exists():
         shutil.copy(curves, place.folder / CURVES)
     else:

@@ -59,8 +59,8 @@ def test_every_process_ends_with_the_same_and_has_written_its_part(whole):
 
 def test_two_then_one_then_two_processes(whole, tmp_path):
     """What two wrote one process of two devices reads, and the other way round; one device alone reads it too."""
-    Run(tmp_path, steps=6, look=True).finish()
-    Run(tmp_path, steps=13, look=True, processes=1, devices=2).finish()
+    Run(tmp_path, steps=8, look=True).finish()
+    Run(tmp_path, steps=12, look=True, processes=1, devices=2).finish()
     shutil.copytree(tmp_path, tmp_path.with_name("alone"))
     check(Run(tmp_path, look=True).finish(), whole)
     alone = Run(tmp_path.with_name("alone"), look=True, processes=1).finish()
