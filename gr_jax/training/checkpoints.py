@@ -129,7 +129,7 @@ class Checkpoints:
                 found = self.read(step, like, hooks, shardings)
                 self._check_best(step, found[0])
             except DamagedError as error:
-                said = ("damaged", str(error))
+                said = ("damaged", error.problem)
             except InputError as error:
                 if processes.count() == 1:
                     raise
@@ -153,7 +153,7 @@ class Checkpoints:
             load_params(path_of(self.folder, best))
         except InputError as error:
             raise DamagedError(
-                f"it needs the best one before it, of step {best}: {error}", "Restore that folder from a copy.",
+                f"it needs the best one before it, of step {best}: {error.problem}", "Restore that folder from a copy.",
                 file=path_of(self.folder, step),
             ) from error  # fmt: skip
 
@@ -166,7 +166,7 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(folder, aside)
         warnings.warn(
-            InputWarning(f"The checkpoint of step {step} is passed over: {said} {whats_next}; it is kept as {aside}."),
+            InputWarning(f"The checkpoint of step {step} is passed over: {said}. {whats_next}. It is kept as {aside}."),
             stacklevel=2,
         )
 

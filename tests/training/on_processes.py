@@ -35,6 +35,7 @@ class Run:
       slow: seconds that a step takes longer.
       look: whether there is an evaluation that chooses the best parameters.
       model: devices along the model axis.
+      hooks: whether two hooks run: one relabels targets while training goes on, both swap parameters.
     """
 
     folder: pathlib.Path
@@ -45,6 +46,7 @@ class Run:
     slow: float = 0.0
     look: bool = False
     model: int = 1
+    hooks: bool = False
 
     def start(self, *, supervisor: Sequence[str] = ()) -> list[subprocess.Popen]:
         port = free_port()
@@ -106,6 +108,7 @@ def _main(told: dict[str, Any]) -> None:
     from gr_jax.training.partitioning import make_mesh
     from gr_jax.training.train_state import flatten
     from launch import hosts, program
+    from tests.training import hooked
     from tests.training.toy import ToyModel, learn, toy_store
 
     warnings.showwarning = lambda message, *_: print("note:", message, file=sys.stderr)  # type: ignore[assignment]
@@ -126,6 +129,10 @@ def _main(told: dict[str, Any]) -> None:
     looks: dict[str, Any] = {}
     if told["look"]:
         looks = {"evaluate": _look, "eval_every": 4, "keep_best": "dev/norm"}
+    if told["hooks"]:
+        looks["hooks"] = hooked.hooks_of()
+        looks["multipliers"] = hooked.FROZEN
+        batches = hooked.batches_of(looks["hooks"][0], batch_size=8)
     result = learn(
         ToyModel(),
         batches,

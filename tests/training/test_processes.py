@@ -97,6 +97,32 @@ def test_killed_in_the_middle_of_a_save(whole, tmp_path):
     assert not list(folder_of(run).glob(".step_*"))
 
 
+@pytest.mark.slow
+def test_hooks_of_two_processes(tmp_path):
+    """What they make is the same on both, and a run that was interrupted while one was due goes on with it."""
+    whole = Run(tmp_path / "one", processes=1, devices=2, hooks=True)
+    whole.folder.mkdir()
+    two = Run(tmp_path / "two", steps=10, hooks=True)
+    two.folder.mkdir()
+    two.finish()
+    check(Run(two.folder, hooks=True).finish(), (whole.folder, whole.finish()))
+
+
+@pytest.mark.slow
+def test_layers_that_are_split_over_the_devices_of_two_processes(tmp_path):
+    """Two devices each, layers split over two: what two processes wrote, one of another mesh goes on from."""
+    two = Run(tmp_path, steps=10, devices=2, model=2)
+    two.finish()
+    listing = json.loads((tmp_path / "checkpoints" / "step_00000010" / "process_00000.json").read_text())
+    assert len([piece for piece in listing["pieces"] if piece[1] == "wi"]) >= 1
+    one = Run(tmp_path, processes=1, devices=2, model=2).finish()
+    alone = tmp_path.with_name("alone")
+    alone.mkdir()
+    expected = Run(alone, processes=1).finish()
+    for name, value in expected.items():
+        np.testing.assert_allclose(one[name], value, rtol=1e-3, atol=1e-5)
+
+
 def _damage(file: pathlib.Path, how: str) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 16
