@@ -30,6 +30,7 @@ from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.evaluation import provenance
 from gr_jax.training import checkpoints as checkpoint_files
+from gr_jax.training.train_state import flatten
 
 DATA, DOCUMENTS = "squad_dev", 240
 QUERIES = {"train": 200, "dev": 32, "test": 32, "test_unseen": 32}
@@ -208,9 +209,9 @@ def collect(folder: pathlib.Path) -> dict[str, Any]:
     arrays += _kept_by_hooks(folder)
     for checkpoints, steps in _checkpoints(folder):
         stage = f"{_KEY.sub('', checkpoints.parent.name)}, step {max(steps)}"
-        state = checkpoints / f"step_{max(steps):08d}" / "state"
-        for name, array in _parameters(state).items():
-            where = state.relative_to(folder).as_posix()
+        newest = checkpoint_files.path_of(checkpoints, max(steps))
+        for name, array in _parameters(newest).items():
+            where = newest.relative_to(folder).as_posix()
             arrays.append({"stage": stage, "name": f"checkpoint:{name}", "file": where, **_about(array)})
     return {"artefacts": artefacts, "arrays": arrays, "runs": runs}
 
@@ -225,14 +226,10 @@ def load(folder: pathlib.Path, array: Mapping[str, Any]) -> np.ndarray:
     return safetensors.numpy.load_file(file)[array["name"].rpartition(":")[2]]
 
 
-def _parameters(state: pathlib.Path) -> dict[str, np.ndarray]:
+def _parameters(folder: pathlib.Path) -> dict[str, np.ndarray]:
     """Of a checkpoint: those of the last step, whichever the finished stage kept."""
-    import jax
-    import orbax.checkpoint as ocp
-
-    restored = ocp.PyTreeCheckpointer().restore(state.absolute())["params"]
-    leaves, _ = jax.tree_util.tree_flatten_with_path(restored)
-    return {"/".join(str(key.key) for key in path): np.asarray(leaf) for path, leaf in leaves}
+    whole = folder.parent if folder.name == "state" else folder  # as earlier versions' records name it
+    return flatten(checkpoint_files.load_params(whole))
 
 
 def _artefacts(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:

@@ -43,6 +43,10 @@ class InputError(ValueError):
         return _rebuild, (self.problem, self.remedy, file, self.line, value)
 
 
+class DamagedError(InputError):
+    """What was written once is cut short, altered or gone: another copy of it may be whole."""
+
+
 class InputWarning(UserWarning):
     """Something that was given is used in another way than one may expect."""
 

@@ -6,6 +6,7 @@ A terminal gets a live bar; a log file gets a line at every tenth of the work, s
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import sys
 import time
@@ -15,6 +16,26 @@ from rich import progress as rich_progress
 from rich.console import Console
 
 
+@dataclasses.dataclass
+class _Signs:
+    silent: bool = False
+    advances: int = 0
+    note: str = ""
+
+
+_signs = _Signs()
+
+
+def silence() -> None:
+    """Shows no bars in this process: another one shows them for all."""
+    _signs.silent = True
+
+
+def signs() -> tuple[int, str]:
+    """How often any work in this process has advanced, and the last of it; for whoever watches whether it hangs."""
+    return _signs.advances, _signs.note
+
+
 class Bar:
     """The handle of one piece of work.
 
@@ -22,13 +43,16 @@ class Bar:
       total: how many units the work has.
       done: how many are finished.
       note: a few words on the state of the work ("loss 2.31").
+      description: what is being done.
     """
 
-    def __init__(self, total: int):
-        self.total, self.done, self.note = total, 0, ""
+    def __init__(self, total: int, description: str = ""):
+        self.total, self.done, self.note, self.description = total, 0, "", description
 
     def advance(self, count: int = 1, note: str | None = None) -> None:
         """Says that `count` more units are finished."""
+        _signs.advances += 1
+        _signs.note = f"{self.description}: {self.done + count}/{self.total}"
         self.done += count
         if note is not None:
             self.note = note
@@ -36,7 +60,7 @@ class Bar:
 
 class _LiveBar(Bar):
     def __init__(self, total: int, display: rich_progress.Progress, description: str):
-        super().__init__(total)
+        super().__init__(total, description)
         self._display, self._task = display, display.add_task(description, total=total, note="")
 
     def advance(self, count: int = 1, note: str | None = None) -> None:
@@ -46,8 +70,8 @@ class _LiveBar(Bar):
 
 class _LogBar(Bar):
     def __init__(self, total: int, description: str):
-        super().__init__(total)
-        self._description, self._start, self._next_tenth = description, time.monotonic(), 1
+        super().__init__(total, description)
+        self._start, self._next_tenth = time.monotonic(), 1
 
     def advance(self, count: int = 1, note: str | None = None) -> None:
         super().advance(count, note)
@@ -58,7 +82,7 @@ class _LogBar(Bar):
         spent = time.monotonic() - self._start
         left = spent * max(self.total - self.done, 0) / max(self.done, 1)
         note = f" · {self.note}" if self.note else ""
-        print(f"{self._description}: {self.done}/{self.total}, {spent:.0f}s, {left:.0f}s left{note}", file=sys.stderr)
+        print(f"{self.description}: {self.done}/{self.total}, {spent:.0f}s, {left:.0f}s left{note}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -70,8 +94,8 @@ def bar(description: str, total: int, *, enabled: bool = True) -> Iterator[Bar]:
       total: how many units it has.
       enabled: False counts silently.
     """
-    if not enabled:
-        yield Bar(total)
+    if not enabled or _signs.silent:
+        yield Bar(total, description)
     elif sys.stderr.isatty():
         # Descriptions and notes are plain text: "[1/3]" in one is no markup.
         columns = (

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 import gr_jax
+from gr_jax import progress
 from gr_jax.errors import InputError
 
 # JAX's own defaults are 100 and 300 seconds, too long for a run that is to end within a minute of a fault.
@@ -171,6 +172,8 @@ def start(cluster: Cluster) -> None:
     """
     import jax
 
+    if cluster.process:
+        progress.silence()
     host, _, port = cluster.coordinator.rpartition(":")
     if cluster.process == 0:
         _refuse_taken(int(port))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 
 from absl import app, flags
 
+from gr_jax import processes
 from gr_jax.errors import InputError, InputWarning
+from launch import signs
 
 
 def rewrite_gin_flags(argv: Sequence[str]) -> list[str]:
@@ -38,6 +41,9 @@ def run(main: Callable[..., None]) -> None:
                     "Give each macro that is REQUIRED on the command line, as --gin.NAME=value.",
                 )
             )
+        except processes.Stopped as stopped:
+            print(f"\n{stopped}", file=sys.stderr)
+            raise
         except KeyboardInterrupt:
             print("\nInterrupted. The same command goes on from here.", file=sys.stderr)
             sys.exit(130)
@@ -53,7 +59,14 @@ def run(main: Callable[..., None]) -> None:
     warnings.showwarning = note  # type: ignore[assignment]
     # absl shows INFO; that JAX found no TPU on a laptop is nobody's news.
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
+    stop_on_sigterm()
+    signs.give()
     app.run(guarded, argv=rewrite_gin_flags(sys.argv), flags_parser=_parse)
+
+
+def stop_on_sigterm() -> None:
+    """SIGTERM ends this process where it can go on later. Of several processes JAX itself listens for it."""
+    signal.signal(signal.SIGTERM, processes.ask_to_stop)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

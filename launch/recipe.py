@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from absl import flags
 
+from gr_jax import processes
 from launch import configured, listing, program, show
 
 
@@ -28,7 +29,7 @@ def main() -> None:
         print(listing.listing())
         return
     searcher = configured.run_system()
-    if searcher is not None:
+    if searcher is not None and processes.first():
         show.show_next(searcher, configured.model_dir())
 
 

@@ -32,13 +32,20 @@ class Place:
 
     Attributes:
       folder: the folder to fill; it becomes the artefact when the function returns.
-      work: a folder that survives interruptions, for checkpoints; not part of the artefact.
+      work: a folder that survives interruptions; not part of the artefact.
       notes: counts to record in the manifest, JSON.
+      common: where all processes of a run work together: checkpoints, and shares of an encoding. On process 0 it is
+        `work`; the others have a `folder` and a `work` of their own, of which nothing is kept.
     """
 
     folder: pathlib.Path
     work: pathlib.Path
     notes: dict[str, Any]
+    common: pathlib.Path = None  # type: ignore[assignment]
+
+    def __post_init__(self):
+        if self.common is None:
+            object.__setattr__(self, "common", self.work)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,10 +104,11 @@ class Stage:
 class StageFunction:
     """What `stage` makes of a function."""
 
-    def __init__(self, function: Callable[..., None], *, shared: bool, version: int, trains: bool):
+    def __init__(self, function: Callable[..., None], *, shared: bool, version: int, trains: bool, together: bool):
         functools.update_wrapper(self, function)
         self.function, self.name = function, function.__name__
         self.shared, self.version, self.trains = shared, version, trains
+        self.together = together or trains
         self._signature = inspect.signature(function)
 
     def __call__(self, *arguments: Any, **named: Any) -> Stage:
@@ -122,17 +130,21 @@ class StageFunction:
         return Stage(self, inputs, settings, self.name, self.shared)
 
 
-def stage(*, shared: bool = False, version: int = 1, trains: bool = False) -> Callable[[Callable], StageFunction]:
+def stage(
+    *, shared: bool = False, version: int = 1, trains: bool = False, together: bool = False
+) -> Callable[[Callable], StageFunction]:
     """Makes a stage of a module-level function whose first parameter is its `Place`.
 
     Args:
       shared: its folder lives in the common folder under its key, and is made once for all systems.
       version: raise it when the function's result changes for the same settings.
       trains: it trains a network; `launch.train` makes everything that does.
+      together: of several processes all work at it, as at what trains; any other is made by process 0 while the others
+        wait.
     """
 
     def make(function: Callable[..., None]) -> StageFunction:
-        return StageFunction(function, shared=shared, version=version, trains=trains)
+        return StageFunction(function, shared=shared, version=version, trains=trains, together=together)
 
     return make
 

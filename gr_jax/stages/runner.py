@@ -8,6 +8,7 @@ settings that changed, and is made again.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gr_jax import storage
+from gr_jax import processes, storage
 from gr_jax.errors import InputError
 from gr_jax.stages.graph import Place, Stage
 
@@ -45,7 +46,8 @@ class Runner:
     ):
         self.model_dir = pathlib.Path(model_dir)
         self.shared_dir = self.model_dir.parent / "shared" if shared_dir is None else pathlib.Path(shared_dir)
-        self.config, self.say = config, say
+        self.config = config
+        self.say = say if processes.first() else lambda line: None
         self._checksums: storage.Checksums | None = None
 
     def folder(self, stage: Stage) -> pathlib.Path:
@@ -62,25 +64,64 @@ class Runner:
         Raises:
           InputError: a folder that a stage would replace was not written by this library.
         """
-        for stage in stages:  # before anything is made: training takes hours, and the refusal would come after it
-            storage.refuse_to_replace_others(self.folder(stage))
+
+        def refuse() -> None:  # before anything is made: training takes hours, and the refusal would come after it
+            for stage in stages:
+                storage.refuse_to_replace_others(self.folder(stage))
+
+        processes.by_first("folders of stages", refuse)
         try:
             for stage in stages:
-                if self._finished(stage):
+                if processes.stop_here():
+                    raise processes.Stopped(f"before the stage {stage.name}")
+                if processes.by_first(f"stage {stage.name}, looked for", functools.partial(self._finished, stage)):
                     self.say(f"✓ {stage.name}: already made, {self.folder(stage)}")
-                    continue
-                with self._maker(stage) as makes:
-                    if makes:
-                        self._make(stage, corpus)
+                elif processes.count() > 1 and stage.function.together:
+                    self._make_together(stage, corpus)
+                else:
+                    processes.by_first(f"stage {stage.name}", functools.partial(self._make_alone, stage, corpus))
         finally:
-            self._remember()
+            if processes.first():
+                self._remember()
+
+    def _make_alone(self, stage: Stage, corpus: str) -> None:
+        with self._maker(stage) as makes:
+            if makes:
+                self._make(stage, corpus)
+
+    def _make_together(self, stage: Stage, corpus: str) -> None:
+        """What all processes work at. Process 0 writes the folder; what the others write is thrown away.
+
+        Where one of them fails, it ends and says why, and the others end with it: JAX notices.
+        """
+        name = f"stage {stage.name}"
+        if processes.first():
+            with self._maker(stage) as makes:
+                processes.broadcast(f"{name} is to be made", makes)
+                if makes:
+                    self._make(stage, corpus)
+        elif processes.broadcast(f"{name} is to be made"):
+            work = self._work(stage)
+            own = work / f".process_{processes.index():05d}"
+            shutil.rmtree(own, ignore_errors=True)
+            try:
+                (own / "folder").mkdir(parents=True)
+                place = Place(own / "folder", own / "work", {}, work)
+                stage.function.function(place, **self._inputs(stage), **stage.settings)
+            finally:
+                shutil.rmtree(own, ignore_errors=True)
+        processes.gather(name, None)
+
+    def _work(self, stage: Stage) -> pathlib.Path:
+        return self.model_dir / "work" / f"{stage.name}-{stage.key}"
 
     def say_what_is_stale(self, stages: Sequence[Stage]) -> None:
         """Says which of these stages, which are not to be made now, have a folder of an earlier run."""
-        for stage in stages:
+        for stage in stages if processes.first() else ():
             if self.folder(stage).exists() and not self._finished(stage):
                 self.say(f"! {stage.name}: {self.folder(stage)} is of an earlier run. It stays until its stage is run.")
-        self._remember()
+        if processes.first():
+            self._remember()
 
     def _finished(self, stage: Stage) -> bool:
         """Whether its folder is there, of this very key, and every checksum holds: the stages after it rely on that."""
@@ -109,7 +150,7 @@ class Runner:
     def _make(self, stage: Stage, corpus: str) -> None:
         self._explain(stage)
         folder, started, core_started = self.folder(stage), time.monotonic(), time.process_time()
-        work = self.model_dir / "work" / f"{stage.name}-{stage.key}"
+        work = self._work(stage)
         in_one_go, notes = not work.exists(), dict[str, Any]()
         before = _seconds_of_earlier_starts(work)
         with (

@@ -17,6 +17,7 @@ from gr_jax.errors import InputError, InputWarning
 from gr_jax.retrievers import Retriever
 from gr_jax.stages.graph import Place
 from gr_jax.stages.settings import Settings, setting
+from gr_jax.training.faults import KINDS, Faults
 from gr_jax.training.loop import TrainResult, train
 from gr_jax.training.optimizers import Optimizer, Schedule, adafactor, adamw
 from gr_jax.training.partitioning import make_mesh
@@ -45,6 +46,10 @@ class Optimization(Settings):
       keep_best: the measure that chooses the parameters to keep; None keeps the last.
       patience: evaluations without improvement after which training stops; None never stops.
       checkpoint_every: steps between checkpoints; None writes one at the end.
+      not_finite: what is done where a loss or a gradient is not finite: "stop", "skip" the update, or go "back" to the
+        latest checkpoint and leave out the data since.
+      spike: what is done where a loss is more than `spike_factor` times the mean of the 50 before it; None: nothing.
+      spike_factor: see `spike`.
       mesh: (data, model) devices; (0, 1) puts every device on data.
       seed: of initialisation, shuffling and dropout.
     """
@@ -63,6 +68,9 @@ class Optimization(Settings):
     keep_best: str | None = "dev/RR@10"
     patience: int | None = setting(None, at_least=1)
     checkpoint_every: int | None = setting(200, at_least=1)
+    not_finite: str = setting("stop", choices=KINDS, neutral="stop")
+    spike: str | None = setting(None, choices=(None, *KINDS), neutral=None)
+    spike_factor: float = setting(3.0, above=1, neutral=3.0)
     mesh: tuple[int, int] = setting((0, 1), at_least=0)
     seed: int = setting(0, at_least=0)
 
@@ -93,8 +101,9 @@ def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
         evaluate_first=bool(keep) and task.mode == "max",
         patience=settings.patience or 0,
         checkpoint_every=settings.checkpoint_every or 0,
+        faults=Faults(settings.not_finite, settings.spike, settings.spike_factor),
     )
-    result = train(task, how, model_dir=place.work, progress=True)
+    result = train(task, how, model_dir=place.common, progress=True)
     dev = [record for record in result.history if record["step"] == result.step]
     place.notes.update({"step": result.step, "last_step": result.last_step, "dev": dev})
     for hook in task.hooks:
@@ -105,7 +114,7 @@ def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
 
 def keep_curves(place: Place) -> None:
     """Puts the curves of what trained, or an empty file, into the stage's folder."""
-    curves = place.work / CURVES
+    curves = place.common / CURVES
     if curves.exists():
         shutil.copy(curves, place.folder / CURVES)
     else:

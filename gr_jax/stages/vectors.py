@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from gr_jax import corpus as corpus_lib
-from gr_jax import storage, text
+from gr_jax import processes, storage, text
 from gr_jax.corpus.passages import sentence_passages
 from gr_jax.corpus.pieces import text_pieces
 from gr_jax.models import corpus_encoding, lsa
@@ -63,7 +63,7 @@ def vectors_of(corpus: Stage, settings: Vectors) -> Stage:
     return vectors(corpus, encoder=encoder, max_length=settings.max_length, sentences=settings.sentences)
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def vectors(
     place: Place, corpus: pathlib.Path, *, encoder: pretrained.Encoder, max_length: int, sentences: int
 ) -> None:
@@ -90,7 +90,7 @@ def vectors(
     _encode(place, network, texts, max_length)
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def encoded(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, sentences: int) -> None:
     """Vectors of documents or their passages by the encoder of a stage, laid out as those of `vectors`.
 
@@ -108,7 +108,7 @@ def encoded(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, senten
     _encode(place, network.of_documents, texts, length)
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def pieces(place: Place, corpus: pathlib.Path, encoder: pathlib.Path, *, above: float) -> None:
     """Vectors of documents' pieces, laid out as those of `vectors`, where a good part of the documents would not be
     read; an empty folder where it is. It is known before anything is encoded.
@@ -178,7 +178,16 @@ def what_is_read(reader: pathlib.Path, in_pieces: pathlib.Path | None = None) ->
 
 
 def _encode(place: Place, network: Any, texts: Sequence[str], max_length: int) -> None:
+    """Of several processes each encodes a share, and process 0 joins them."""
     folder = place.folder / "embeddings"
+    if processes.count() > 1:
+        share = processes.index(), processes.count()
+        corpus_encoding.encode_corpus(
+            network, texts, folder, work=place.common, max_length=max_length, process=share, progress=True
+        )
+        processes.gather("shares of an encoding", None)
+        if not processes.first():
+            return
     corpus_encoding.encode_corpus(
         network, texts, folder, work=place.work, max_length=max_length, process=(0, 1), progress=True
     )

@@ -13,9 +13,9 @@ import json
 import os
 import pathlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from gr_jax.errors import InputError
+from gr_jax.errors import DamagedError, InputError
 from gr_jax.storage import beside
 from gr_jax.storage.atomic import explain_full_disk, explain_names, render_json, resolved
 from gr_jax.storage.checksums import sha256
@@ -58,11 +58,16 @@ def write_folder(
     made_from: str = "",
     meta: dict | None = None,
     gin: str = "",
+    unlisted: Collection[str] = (),
 ) -> Iterator[pathlib.Path]:
     """Yields a folder to fill; on leaving, it is checksummed and takes the place of `path` in one step.
 
-    `meta` may be filled while the folder is open: it is written at the end. If the body raises or the process is
-    killed, `path` is as it was. A link is followed. Only an artefact or an empty folder is ever replaced.
+    `meta` and `unlisted` may be filled while the folder is open: they are read at the end. If the body raises or the
+    process is killed, `path` is as it was. A link is followed. Only an artefact or an empty folder is ever replaced.
+
+    Args:
+      path, kind, corpus, made_from, meta, gin: see `Manifest`.
+      unlisted: files whose checksums stand in a listed file, so that they are not read here.
 
     Raises:
       InputError: something else than an artefact stands at `path`, the disk is full, or `path` may not be written.
@@ -77,7 +82,7 @@ def write_folder(
             new = stack.enter_context(beside.new_folder(path))
         stack.enter_context(explain_full_disk(path))  # before leaving `new` frees the space again
         yield new
-        files = {name: _describe(new / name) for name in _list_files(new)}
+        files = {name: _describe(new / name) for name in _list_files(new) if name not in unlisted}
         manifest = Manifest(kind=kind, corpus=corpus, made_from=made_from, meta=meta, gin=gin, files=files)
         (new / MANIFEST).write_bytes(_render(json.loads(json.dumps(dataclasses.asdict(manifest)))))
         refuse_to_replace_others(path)
@@ -100,8 +105,8 @@ def read_folder(
       checksum: of a file, as `Checksums` remembers it.
 
     Raises:
-      InputError: the folder is not there, was written by something else, is of another kind or schema, or a file of
-        it is missing, truncated or altered.
+      InputError: the folder was written by something else, or is of another kind or schema.
+      DamagedError: the folder is not there, or a file of it is missing, truncated or altered.
     """
     path = pathlib.Path(path)
     with contextlib.suppress(OSError):
@@ -128,14 +133,14 @@ def _read_manifest(path: pathlib.Path, kind: str | None) -> bytes:
     try:
         return _bytes_of(path / MANIFEST)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise InputError(
+        raise DamagedError(
             "no such artefact: there is no manifest.json",
             f"Name a folder that holds {'an artefact' if kind is None else f'a finished {kind!r} artefact'}, "
             "or run the stage that writes it.",
             file=path,
         ) from error
     except OSError as error:
-        raise InputError(f"cannot be read: {error}", "Name a folder that can be read.", file=path) from error
+        raise DamagedError(f"cannot be read: {error}", "Name a folder that can be read.", file=path) from error
 
 
 def _bytes_of(file: pathlib.Path) -> bytes:
@@ -166,22 +171,22 @@ def _check(
         try:
             found = os.stat(file)
             if not stat.S_ISREG(found.st_mode):
-                raise InputError("this is no file", "Copy the artefact again whole, or make it again.", file=file)
+                raise DamagedError("this is no file", "Copy the artefact again whole, or make it again.", file=file)
             size = found.st_size
             if size != entry["bytes"]:
-                raise InputError(
+                raise DamagedError(
                     f"truncated or altered: {size} bytes where the manifest says {entry['bytes']}",
                     "Copy the artefact again whole, or make it again.",
                     file=file,
                 )
             if checksum is not None and checksum(file) != entry["sha256"]:
-                raise InputError(
+                raise DamagedError(
                     "altered: its checksum is not the manifest's",
                     "Copy the artefact again whole, or make it again.",
                     file=file,
                 )
         except OSError as error:
-            raise InputError(
+            raise DamagedError(
                 f"a file of this artefact is missing or cannot be read: {error.strerror}",
                 "Copy the artefact again whole, or make it again.",
                 file=file,
@@ -192,12 +197,11 @@ def _check(
 def _parse(file: pathlib.Path, data: bytes) -> Manifest:
     try:
         raw = json.loads(data.decode("utf-8"))
+        wrong = DamagedError if _is_altered(raw, data) else InputError
         if not _is_ours(raw):
-            raise InputError(
-                "this manifest was not written by gr_jax", "Name a folder that gr_jax wrote.", file=file.parent
-            )
+            raise wrong("this manifest was not written by gr_jax", "Name a folder that gr_jax wrote.", file=file.parent)
         if raw["schema"] != SCHEMA_VERSION:
-            raise InputError(
+            raise wrong(
                 f"written with layout version {raw['schema']}, this library reads version {SCHEMA_VERSION}",
                 "Make the artefact again with this version of gr_jax.",
                 file=file,
@@ -205,7 +209,7 @@ def _parse(file: pathlib.Path, data: bytes) -> Manifest:
         raw.pop(_OWN_CHECKSUM, None)
         _check_shape(raw)
         if _render(raw) != data:
-            raise InputError(
+            raise DamagedError(
                 "altered: the manifest's own checksum does not hold",
                 "Copy the artefact again whole, or make it again.",
                 file=file,
@@ -214,7 +218,7 @@ def _parse(file: pathlib.Path, data: bytes) -> Manifest:
     except InputError:
         raise
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(
+        raise DamagedError(
             f"the manifest cannot be read: {error}", "Copy the artefact again whole, or make it again.", file=file
         ) from error
 
@@ -243,7 +247,7 @@ def _refuse_pipes(folder: pathlib.Path) -> None:
             file = pathlib.Path(parent, name)
             with contextlib.suppress(OSError):  # a link to nothing: who wants to read it will say so
                 if not stat.S_ISREG(file.stat().st_mode):
-                    raise InputError(
+                    raise DamagedError(
                         "this is no file but a pipe, a socket or a device",
                         "Copy the artefact again whole, or make it again.",
                         file=file,
@@ -254,6 +258,13 @@ def _render(raw: dict) -> bytes:
     """The bytes of a manifest: JSON with a checksum of itself, so that one altered byte anywhere shows."""
     own = hashlib.sha256(render_json(raw).encode("utf-8")).hexdigest()
     return render_json({**raw, _OWN_CHECKSUM: own}).encode("utf-8")
+
+
+def _is_altered(raw: object, data: bytes) -> bool:
+    """Whether a manifest has a checksum of itself that does not hold, whatever else it says."""
+    if not isinstance(raw, dict) or _OWN_CHECKSUM not in raw:
+        return False
+    return _render({name: value for name, value in raw.items() if name != _OWN_CHECKSUM}) != data
 
 
 def _is_ours(raw: object) -> bool:

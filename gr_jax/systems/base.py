@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import gr_jax.registered  # noqa: F401  what indexes are read back by
 from gr_jax import corpus as corpus_lib
-from gr_jax import storage
+from gr_jax import processes, storage
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Searcher, index
 from gr_jax.stages import calibration, documents
@@ -80,17 +80,17 @@ class System(Settings):
         _check_places(runner, found)
         runner.run([corpus])
         dataset = documents.load_dataset(runner.folder(corpus))
-        say(dataset.summary())
+        runner.say(dataset.summary())
         self.check_data(dataset)
         if measured is not None:
             calibration.check_data(dataset)
-        _say_what_is_missing(dataset, every, say)
+        _say_what_is_missing(dataset, every, runner.say)
         runner.run([one for one in wanted if one is not corpus], corpus=dataset.corpus.fingerprint)
         if measured is not None:
             runner.run([measured], corpus=dataset.corpus.fingerprint)
-            calibration.keep(measured, runner.folder)
+            processes.by_first("calibration", lambda: calibration.keep(measured, runner.folder))
         runner.say_what_is_stale([one for one in every if one not in wanted])
-        storage.write_text(runner.model_dir / "config.gin", config)
+        processes.by_first("config.gin", lambda: storage.write_text(runner.model_dir / "config.gin", config))
         return index.load(runner.model_dir / "index") if "index" in [one.name for one in wanted] else None
 
 

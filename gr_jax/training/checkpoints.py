@@ -1,35 +1,43 @@
 """Checkpoints: parameters, optimiser state and the place in the data, all of one step or nothing.
 
-Each is a folder `step_00000040` with Orbax's files in `state/` and, beside them, our manifest: a checksum of every
-file, the shape of every array, the settings that made it, the place in the data, and what dev has said so far. It takes
-its name only when all of that is on disk, so there is no moment at which a kill leaves half of one.
+Each is a folder `step_00000040` with files of arrays (`checkpoint_arrays`), one of each process, and our manifest: the
+shape of every array, the settings that made it, the place in the data, and what dev has said so far. It takes its name
+only when all of that is on disk, so there is no moment at which a kill leaves half of one.
+
+Of several processes each writes its part into one folder, and process 0 gives it its name when all are done. All need
+to see one disk. It can be read by another number of processes and on other devices.
+
+The arrays are plain bytes and not Orbax's files: those have no checksums, so that Orbax restores an altered bit in
+silence. Checkpoints that earlier versions wrote with Orbax are read as before.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
+import functools
 import json
-import logging
 import os
 import pathlib
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
-from gr_jax import storage
-from gr_jax.errors import InputError
-from gr_jax.training.train_state import Flat, flatten, unflatten
+from gr_jax import processes, storage
+from gr_jax.errors import DamagedError, InputError, InputWarning
+from gr_jax.training import checkpoint_arrays, orbax_checkpoints
+from gr_jax.training.train_state import Flat, unflatten
 
 KIND = "checkpoint"
 HOOKS = "hooks"  # group of arrays that hooks made, or run on
 _NAME = re.compile(r"step_(\d{8,})")
-_REMOVED = ".removed"
+_REMOVED, _DAMAGED = ".removed", ".damaged"
+_ORBAX, _FORMAT = 1, 2  # how arrays lie: as Orbax writes them, as `checkpoint_arrays` does
+_DEADLINE_S = 1800.0  # for a process to have written its part
 _MODEL = "model"  # among settings: fields of the model
 
 
@@ -66,7 +74,7 @@ class Checkpoints:
         self._writing: concurrent.futures.Future | None = None
 
     def save(self, snapshot: Snapshot, arrays: Mapping[str, Flat], *, best: int | None = None) -> None:
-        """Copies the arrays and writes them in the background; waits for the one before.
+        """Copies this process's part of the arrays and writes it in the background; waits for the one before.
 
         Args:
           snapshot: of the same step as the arrays.
@@ -74,19 +82,12 @@ class Checkpoints:
           best: step that is to be kept besides the latest.
 
         Raises:
-          InputError: the one before could not be written (a full disk); older ones are as they were.
+          InputError: the one before could not be written by one of the processes (a full disk); older ones are as they
+            were.
         """
         self.wait()
-        if jax.process_count() > 1:
-            raise InputError(
-                "checkpoints of several processes are not supported yet",
-                "Train on one host.",
-                value=jax.process_count(),
-            )
-        # Copied, not viewed: on CPU the view would be the very buffer that the next step writes into.
-        copies = {group: {path: np.array(x, copy=True) for path, x in flat.items()} for group, flat in arrays.items()}
-        host = {group: flat for group, flat in copies.items() if flat}
-        self._writing = self._thread.submit(self._write, snapshot, host, best)
+        pieces = checkpoint_arrays.own_pieces(arrays)
+        self._writing = self._thread.submit(self._write, snapshot, pieces, _describe(arrays), best)
 
     def wait(self) -> None:
         """Until what was saved is on disk."""
@@ -105,11 +106,76 @@ class Checkpoints:
         """Step of the latest checkpoint, None if there is none."""
         return max(steps(self.folder), default=None)
 
+    def newest(
+        self,
+        like: Mapping[str, Flat],
+        hooks: Callable[[int, Any], Flat] | None = None,
+        shardings: Mapping[str, Flat] | None = None,
+    ) -> tuple[Snapshot, dict[str, Flat]] | None:
+        """Reads the newest checkpoint that is whole; None where there is none, and training begins anew.
+
+        Where one of the processes finds a checkpoint damaged, all pass it over with a warning; it is put aside as
+        `step_00000040.damaged`.
+
+        Args:
+          like, hooks, shardings: see `read`.
+
+        Raises:
+          InputError: one was made with other settings, by another version, or its arrays do not fit the model.
+        """
+        for step in reversed(processes.by_first("checkpoints", lambda: steps(self.folder))):
+            found, said = None, ("", "")
+            try:
+                found = self.read(step, like, hooks, shardings)
+                self._check_best(step, found[0])
+            except DamagedError as error:
+                said = ("damaged", error.problem)
+            except InputError as error:
+                if processes.count() == 1:
+                    raise
+                said = ("refused", processes.as_json(error))  # type: ignore[assignment]
+            everywhere = processes.gather("checkpoint read", said)
+            for process, (verdict, what) in enumerate(everywhere):
+                if verdict == "refused":
+                    raise processes.of_json(what, process)
+            damage = [f"process {process}: {what}" for process, (verdict, what) in enumerate(everywhere) if verdict]
+            if not damage:
+                return found
+            processes.by_first("damaged checkpoint", functools.partial(self._put_aside, step, damage))
+        return None
+
+    def _check_best(self, step: int, snapshot: Snapshot) -> None:
+        """Raises DamagedError where the best of the evaluations so far is gone: training could not end with it."""
+        best = snapshot.progress.get("best_step")
+        if best is None or best == step or not processes.first():
+            return
+        try:
+            load_params(path_of(self.folder, best))
+        except InputError as error:
+            raise DamagedError(
+                f"it needs the best one before it, of step {best}: {error.problem}", "Restore that folder from a copy.",
+                file=path_of(self.folder, step),
+            ) from error  # fmt: skip
+
+    def _put_aside(self, step: int, damage: list[str]) -> None:
+        folder = path_of(self.folder, step)
+        older = [one for one in steps(self.folder) if one < step]
+        whats_next = f"An older one, of step {max(older)}, is tried" if older else "Training begins anew"
+        said = damage[0].partition(": ")[2] if processes.count() == 1 else "; ".join(damage)
+        aside = folder.with_suffix(_DAMAGED)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(folder, aside)
+        warnings.warn(
+            InputWarning(f"The checkpoint of step {step} is passed over: {said}. {whats_next}. It is kept as {aside}."),
+            stacklevel=2,
+        )
+
     def read(
         self,
         step: int,
         like: Mapping[str, Flat],
         hooks: Callable[[int, Any], Flat] | None = None,
+        shardings: Mapping[str, Flat] | None = None,
     ) -> tuple[Snapshot, dict[str, Flat]]:
         """Reads and checks one checkpoint.
 
@@ -117,12 +183,14 @@ class Checkpoints:
           step: which.
           like: group → flat dict of arrays or shapes as they must be.
           hooks: from the step and its state of hooks to the shapes of their arrays; None where there are no hooks.
+          shardings: group → path → where an array is to lie. Each process reads the parts that its devices need.
 
         Returns:
-          What it says, and NumPy arrays in the structure of `like`.
+          What it says, and the arrays in the structure of `like`: JAX's where there is a sharding, else NumPy's.
 
         Raises:
-          InputError: it was made with other settings, its arrays do not fit the model, or it is damaged.
+          InputError: it was made with other settings, or its arrays do not fit the model.
+          DamagedError: something of it is not as it was written.
         """
         folder = path_of(self.folder, step)
         manifest = _read_manifest(folder)
@@ -138,10 +206,11 @@ class Checkpoints:
                     file=folder,
                 ) from error
             _check_arrays(folder, manifest.meta["arrays"], like)
-            arrays = _restore(folder, manifest.meta["arrays"], list(like))
+            arrays = _restore(folder, manifest.meta, list(like), shardings or {})
         return Snapshot(step, manifest.meta["data"], manifest.meta["progress"], state), arrays
 
-    def _write(self, snapshot: Snapshot, host: Any, best: int | None) -> None:
+    def _write(self, snapshot: Snapshot, pieces: list, described: Mapping[str, Any], best: int | None) -> None:
+        """This process's part; process 0 makes the folder, and gives it its name when all have written."""
         folder = path_of(self.folder, snapshot.step)
         meta = {
             "step": snapshot.step,
@@ -149,22 +218,55 @@ class Checkpoints:
             "progress": snapshot.progress,
             "hooks": snapshot.hooks,
             "settings": self._settings,
-            "arrays": _describe(host),
+            "arrays": described,
+            "format": _FORMAT,
+            "processes": processes.count(),
         }
         try:
-            with storage.write_folder(folder, KIND, meta=meta) as new, _quiet():
-                _orbax().save(new.absolute() / "state", {group: unflatten(flat) for group, flat in host.items()})
-        except InputError:
+            if processes.first():
+                self._publish(folder, meta, pieces)
+            else:
+                said = processes.broadcast("checkpoint folder")
+                if "failed" in said:
+                    raise processes.of_json(said["failed"], 0)
+                self._write_part(folder.with_name(said["name"]), folder, pieces)
+        except Exception as error:
+            failure = error if isinstance(error, InputError) else self._explained(folder, error)
+            _raise_first(failure, processes.gather("checkpoint", processes.as_json(failure)))
+        _raise_first(None, processes.gather("checkpoint", None))
+        if processes.first():
+            self._remove_old({snapshot.step, best})
+
+    def _publish(self, folder: pathlib.Path, meta: dict[str, Any], pieces: list) -> None:
+        told = False
+        try:
+            files = checkpoint_arrays.unlisted(processes.count())
+            with storage.write_folder(folder, KIND, meta=meta, unlisted=files) as new:
+                processes.broadcast("checkpoint folder", {"name": new.name})
+                told = True
+                self._write_part(new, folder, pieces)
+        except Exception as error:
+            if not told:
+                processes.broadcast("checkpoint folder", {"failed": processes.as_json(error)})
             raise
-        except Exception as error:  # Orbax and tensorstore report a full disk as they please
-            latest = self.latest()
-            before = "no checkpoint had been written before." if latest is None else f"step {latest} is as it was."
-            raise InputError(
-                f"the checkpoint could not be written: {_first_line(error)}",
-                f"Free some space, or name a folder on another disk, and start again: {before}",
-                file=folder,
-            ) from error
-        self._remove_old({snapshot.step, best})
+
+    def _write_part(self, new: pathlib.Path, folder: pathlib.Path, pieces: list) -> None:
+        def write() -> None:
+            with storage.explaining(folder):
+                checkpoint_arrays.write(new, pieces)
+
+        processes.agree("checkpoint part", write, deadline=_DEADLINE_S)
+
+    def _explained(self, folder: pathlib.Path, error: Exception) -> InputError:
+        latest = self.latest()
+        before = "no checkpoint had been written before." if latest is None else f"step {latest} is as it was."
+        said = InputError(
+            f"the checkpoint could not be written: {_first_line(error)}",
+            f"Free some space, or name a folder on another disk, and start again: {before}",
+            file=folder,
+        )
+        said.__cause__ = error
+        return said
 
     def _remove_old(self, needed: set[int | None]) -> None:
         latest = sorted(steps(self.folder))[-self._keep :]
@@ -214,7 +316,7 @@ def load_params(folder: str | os.PathLike) -> dict[str, Any]:
       InputError: it is no checkpoint, or damaged.
     """
     folder = pathlib.Path(folder)
-    return unflatten(_restore(folder, _read_manifest(folder).meta["arrays"], ["params"])["params"])
+    return unflatten(_restore(folder, _read_manifest(folder).meta, ["params"], {})["params"])
 
 
 def load_hooks(folder: str | os.PathLike) -> tuple[dict[str, Any], Flat]:
@@ -225,23 +327,24 @@ def load_hooks(folder: str | os.PathLike) -> tuple[dict[str, Any], Flat]:
     """
     folder = pathlib.Path(folder)
     meta = _read_manifest(folder).meta
-    return meta["hooks"], _restore(folder, meta["arrays"], [HOOKS])[HOOKS]
+    return meta["hooks"], _restore(folder, meta, [HOOKS], {})[HOOKS]
 
 
 def _read_manifest(folder: pathlib.Path) -> storage.Manifest:
     try:
         manifest = storage.read_folder(folder, KIND)
     except InputError as error:
-        others = [step for step in steps(folder.parent) if path_of(folder.parent, step) != folder]
-        remedy = f"go on from step {max(others)}" if others else "begin anew"
-        raise InputError(
-            f"damaged or foreign checkpoint: {error.problem} [{os.fsdecode(error.file or folder)}]",
-            f"Restore the folder from a copy, or remove it to {remedy}.",
-            file=folder,
-        ) from error
+        raise _damaged(folder, error) from error
     missing = {"step", "settings", "arrays", "data", "progress", "hooks"} - manifest.meta.keys()
     if missing:
         raise InputError(f"foreign checkpoint: its manifest lacks {sorted(missing)}", "Name another.", file=folder)
+    if (found := manifest.meta.get("format", _ORBAX)) not in (_ORBAX, _FORMAT):
+        raise InputError(
+            f"this checkpoint was written by another version of gr_jax, in format {found}; this one reads formats "
+            f"{_ORBAX} and {_FORMAT}",
+            "Go on with the version that wrote it, or train into another folder.",
+            file=folder,
+        )
     if (name := _NAME.fullmatch(folder.name)) and int(name[1]) != manifest.meta["step"]:
         raise InputError(
             "damaged or foreign checkpoint: it is of another step than its name says",
@@ -250,6 +353,17 @@ def _read_manifest(folder: pathlib.Path) -> storage.Manifest:
             value=manifest.meta["step"],
         )
     return manifest
+
+
+def _damaged(folder: pathlib.Path, error: InputError) -> InputError:
+    """The error that says what to do about it, of the same class."""
+    others = [step for step in steps(folder.parent) if path_of(folder.parent, step) != folder]
+    remedy = f"go on from step {max(others)}" if others else "begin anew"
+    return type(error)(
+        f"damaged or foreign checkpoint: {error.problem} [{os.fsdecode(error.file or folder)}]",
+        f"Restore the folder from a copy, or remove it to {remedy}.",
+        file=folder,
+    )
 
 
 def _check_arrays(folder: pathlib.Path, found: Mapping[str, Any], like: Mapping[str, Flat]) -> None:
@@ -272,52 +386,31 @@ def _check_arrays(folder: pathlib.Path, found: Mapping[str, Any], like: Mapping[
             raise InputError(f"foreign checkpoint: {problem}", remedy, file=folder)
 
 
-def _restore(folder: pathlib.Path, described: Mapping[str, Any], groups: list[str]) -> dict[str, Flat]:
+def _restore(
+    folder: pathlib.Path, meta: Mapping[str, Any], groups: list[str], shardings: Mapping[str, Flat]
+) -> dict[str, Flat]:
     """Reads `groups`; the others stay on disk."""
-    import orbax.checkpoint as ocp
-
-    item = {
-        group: {path: jax.ShapeDtypeStruct(tuple(shape), dtype) for path, (shape, dtype) in described[group].items()}
-        for group in groups
-        if described.get(group)
-    }
-    if not item:
-        return {group: {} for group in groups}
-    tree = {group: unflatten(flat) for group, flat in item.items()}
-    args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-    wanted = ocp.args.PyTreeRestore(item=tree, restore_args=args, partial_restore=True)
-    with _quiet():
-        try:
-            restored = _orbax().restore(folder.absolute() / "state", args=wanted)
-        except Exception as error:
-            raise InputError(
-                f"Orbax cannot read this checkpoint: {_first_line(error)}",
-                "Read it with the version of orbax-checkpoint that wrote it, or remove it.",
-                file=folder,
-            ) from error
-    return {group: flatten(restored.get(group, {})) for group in groups}
-
-
-def _orbax() -> Any:
-    import orbax.checkpoint as ocp  # half a second, needed only here
-
-    # Trained weights hardly compress: without, saving takes two thirds of the time and loading half.
-    return ocp.PyTreeCheckpointer(use_compression=False)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Orbax warns once per array that is a NumPy array; errors still pass."""
-    logger = logging.getLogger("absl")
-
-    def serious(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.ERROR
-
-    logger.addFilter(serious)
+    described = meta["arrays"]
+    if meta.get("format", _ORBAX) == _ORBAX:
+        return orbax_checkpoints.restore(folder, described, groups)
+    where = {group: {path: shardings.get(group, {}).get(path) for path in described.get(group, {})} for group in groups}
     try:
-        yield
-    finally:
-        logger.removeFilter(serious)
+        arrays = checkpoint_arrays.Arrays(folder, meta["processes"], described)
+        return {
+            group: {path: arrays.placed(group, path, sharding) for path, sharding in flat.items()}
+            for group, flat in where.items()
+        }
+    except DamagedError as error:
+        raise _damaged(folder, error) from error
+
+
+def _raise_first(own: InputError | None, everywhere: list[Any]) -> None:
+    """The error of this process, or else that of the first that has one."""
+    if own is not None:
+        raise own
+    for process, said in enumerate(everywhere):
+        if said is not None:
+            raise processes.of_json(said, process)
 
 
 def _describe(arrays: Mapping[str, Flat]) -> dict[str, dict[str, list]]:

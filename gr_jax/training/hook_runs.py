@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from gr_jax.errors import InputError
+from gr_jax.training import on_hosts
 from gr_jax.training.hooks import Arrays, Given, Hook, HookError, Outputs, checked
 from gr_jax.training.train_state import Flat, Trainer, place, unflatten
 
@@ -23,6 +24,8 @@ class HookRuns:
     the checkpoint has anyway, and whoever goes on runs it again. A run whose output is due only after the last step is
     not begun, but its parameters are kept likewise, so that a training that is given more steps goes on as if it had
     had them from the start.
+
+    Of several processes each runs every hook, on its own devices and with the same result.
 
     Args:
       hooks: all of them.
@@ -39,6 +42,8 @@ class HookRuns:
         self._outputs: dict[str, Outputs] = {}
         self._queues: dict[str, queue.SimpleQueue[int | None]] = {}
         self._threads: dict[str, threading.Thread] = {}
+        self._local: dict[int, Any] = {}
+        self._kept: list[Any] = []
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -69,6 +74,7 @@ class HookRuns:
                     continue
                 learn, others = self._trainer.split(_below(arrays, f"{hook.name}/given/{source}/"))
                 outputs.begin(source, Given(learn, {**frozen, **others}))
+                self._note_local({**frozen, **others})
                 if source + hook.lag < self._steps:
                     waiting.put(source)
             thread = threading.Thread(
@@ -86,7 +92,8 @@ class HookRuns:
             outputs.drop(hook.source(step - 1))
             if not step or step % hook.every:
                 continue
-            given = Given({path: np.array(value, copy=True) for path, value in learn.items()}, dict(frozen))
+            given = Given(on_hosts.copies(learn), dict(frozen))
+            self._note_local(frozen)
             if outputs.begin(step, given) and step + hook.lag < self._steps:
                 self._queues[hook.name].put(step)
 
@@ -167,6 +174,13 @@ class HookRuns:
             found[hook.name] = {name: made[name] for name in hook.tables} if source else hook.tables
         return found
 
+    def _note_local(self, frozen: Mapping[str, Any]) -> None:
+        """Brings what is spread over processes onto this host: a thread that runs a hook could not, alone."""
+        for value in frozen.values():
+            if isinstance(value, jax.Array) and not value.is_fully_addressable and id(value) not in self._local:
+                self._local[id(value)] = on_hosts.local(value)
+                self._kept.append(value)  # so that no other array gets its id
+
     def _like(self, hook: Hook) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         like = {name: (array.shape, array.dtype) for name, array in hook.tables.items()}
         shapes = self._trainer.shapes
@@ -176,7 +190,8 @@ class HookRuns:
         """One run after the other, so that no more memory is needed than for one."""
         while (step := waiting.get()) is not None:
             given = outputs.given(step)
-            params = {**{path: np.asarray(value) for path, value in given.frozen.items()}, **given.learn}
+            frozen = {path: np.asarray(self._local.get(id(value), value)) for path, value in given.frozen.items()}
+            params = {**frozen, **given.learn}
             try:
                 made = hook.run(unflatten(params), step)
             except BaseException as error:  # raised where training, or a batch, comes to it
@@ -220,8 +235,6 @@ def _explained(hook: Hook, step: int, error: BaseException) -> BaseException:
 
 
 def _check(hooks: Sequence[Hook], trainer: Trainer) -> None:
-    if hooks and jax.process_count() > 1:
-        raise InputError("hooks of several processes are not supported yet", "Train on one host.")
     names: set[str] = set()
     owner: dict[str, str] = {}
     for hook in hooks:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import jax
 
 from gr_jax import progress as progress_lib
+from gr_jax.training.faults import Faults, Watch
 from gr_jax.training.metric_writers import MetricWriter
 from gr_jax.training.train_state import Flat
 
@@ -22,10 +23,12 @@ class StepLog:
       writer: of curves.
       bar: what is shown.
       every: steps between what is written.
+      watch: judges every loss.
     """
 
-    def __init__(self, writer: MetricWriter, bar: progress_lib.Bar, every: int):
+    def __init__(self, writer: MetricWriter, bar: progress_lib.Bar, every: int, watch: Watch | None = None):
         self._writer, self._bar, self._every = writer, bar, max(every, 1)
+        self._watch = Watch(Faults()) if watch is None else watch
         self._pending: collections.deque[tuple[int, Flat, int]] = collections.deque()
         self._sums: dict[str, tuple[float, float]] = {}
         self._examples, self._since = 0, time.monotonic()
@@ -40,7 +43,7 @@ class StepLog:
         """Waits for every step that was started.
 
         Raises:
-          FloatingPointError: loss or gradient is not finite.
+          FloatingPointError, GoBack: see `Watch.judge`.
         """
         while self._pending:
             self._read()
@@ -58,12 +61,10 @@ class StepLog:
         step, metrics, examples = self._pending.popleft()
         values = {name: (float(total), float(weight)) for name, (total, weight) in jax.device_get(metrics).items()}
         loss = values["loss"][0] / (values["loss"][1] or 1.0)
-        if not (math.isfinite(loss) and math.isfinite(values["gradient_norm"][0])):
-            raise FloatingPointError(
-                f"step {step}: loss {loss}, gradient norm {values['gradient_norm'][0]}. Lower the learning rate, "
-                "warm up longer or clip gradients; the checkpoints before are as they were."
-            )
+        self._watch.judge(step, loss, values["gradient_norm"][0])
         for name, (total, weight) in values.items():
+            if not (math.isfinite(total) and math.isfinite(weight)):  # of an update that was left out
+                continue
             before = self._sums.get(name, (0.0, 0.0))
             self._sums[name] = (before[0] + total, before[1] + weight)
         self._examples += examples

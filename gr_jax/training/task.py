@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from gr_jax.errors import InputError
 from gr_jax.training.evaluations import Choice
+from gr_jax.training.faults import Faults
 from gr_jax.training.hooks import Hook
 from gr_jax.training.optimizers import Optimizer
 from gr_jax.training.train_state import Model, Params
@@ -76,6 +77,7 @@ class TrainSettings:
       microbatches: parts in which a batch is computed one after the other; saves memory. Contrastive batches are not
         split: their rows are each other's negatives.
       mesh: devices; None puts all on the data axis, as far as the batch can be split.
+      faults: what is done where a loss or a gradient is not finite, or a loss is far above those before it.
       shard_over_data: split parameters and optimiser state over the data axis too.
       log_every: steps between lines of `metrics.jsonl`.
       tensorboard: write TensorBoard files too.
@@ -92,6 +94,7 @@ class TrainSettings:
     microbatches: int = 1
     mesh: Mesh | None = None
     shard_over_data: bool = False
+    faults: Faults = Faults()
     log_every: int = 20
     tensorboard: bool = False
 

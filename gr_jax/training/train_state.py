@@ -7,6 +7,7 @@ with respect to the first only, so nothing is computed or remembered for a froze
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -173,6 +174,11 @@ class Trainer:
         step = jax.ShapeDtypeStruct((), np.int32)
         return self.to_arrays(TrainState(step, learn, jax.eval_shape(self.transformation.init, learn)), frozen)
 
+    def array_shardings(self) -> dict[str, Flat]:
+        """Where the arrays of `to_arrays` lie."""
+        frozen = {path: sharding for path, sharding in self.shardings.items() if not self.factors[path]}
+        return self.to_arrays(self.state_shardings, frozen)
+
     def from_arrays(self, arrays: Mapping[str, Flat]) -> tuple[TrainState, Flat]:
         """Puts what `to_arrays` gave back onto the devices: (state, frozen)."""
         learn, frozen = self.split({path: place(x, self.shardings[path]) for path, x in arrays["params"].items()})
@@ -182,22 +188,22 @@ class Trainer:
         step = place(arrays["opt_state"]["step"], self.state_shardings.step)
         return TrainState(step, learn, jax.tree.unflatten(structure, leaves)), frozen
 
-    def update(
-        self, *, seed: int, microbatches: int = 1
-    ) -> Callable[[TrainState, Flat, Flat], tuple[TrainState, Flat]]:
-        """`jitted_update` on the mesh; compiles lazily."""
-        compiled = self.jitted_update(seed=seed, microbatches=microbatches)
+    def update(self, *, seed: int, microbatches: int = 1, skip: bool = False) -> Callable[..., tuple[TrainState, Flat]]:
+        """`jitted_update` on the mesh: (state, frozen, batch, limit = ∞) → (state, metrics); compiles lazily."""
+        compiled = self.jitted_update(seed=seed, microbatches=microbatches, skip=skip)
 
-        def run(state: TrainState, frozen: Flat, batch: Flat) -> tuple[TrainState, Flat]:
+        def run(state: TrainState, frozen: Flat, batch: Flat, limit: float = math.inf) -> tuple[TrainState, Flat]:
             with partitioning.on_mesh(self.mesh, self.rules):
-                return compiled(state, frozen, batch)
+                return compiled(state, frozen, batch, np.float32(limit))
 
         return run
 
-    def jitted_update(self, *, seed: int, microbatches: int = 1) -> Any:
-        """(state, frozen, batch) → (state, metrics), to be called or lowered on the mesh: see `partitioning.on_mesh`.
+    def jitted_update(self, *, seed: int, microbatches: int = 1, skip: bool = False) -> Any:
+        """(state, frozen, batch, limit) → (state, metrics), to be called or lowered on the mesh: see
+        `partitioning.on_mesh`. The given state's buffers are reused.
 
-        The given state's buffers are reused.
+        With `skip`, an update whose loss or gradient is not finite, or whose loss is above the limit, is left out: of
+        the state only the step changes.
 
         Loss and gradient are those of sum of losses / sum of weights over the whole batch, on however many devices and
         in however many microbatches it is computed. Dropout follows from (seed, step, microbatch).
@@ -233,7 +239,7 @@ class Trainer:
             zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
             return jax.lax.scan(add, zeros, (jnp.arange(microbatches), pieces))[0]
 
-        def update(state: TrainState, frozen: Flat, batch: Flat) -> tuple[TrainState, Flat]:
+        def update(state: TrainState, frozen: Flat, batch: Flat, limit: jax.Array) -> tuple[TrainState, Flat]:
             rng = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
             gradients, metrics = accumulate(state.params, frozen, batch, rng)
             weight = metrics["loss"][1]
@@ -244,7 +250,14 @@ class Trainer:
             metrics["learning_rate"] = (self.optimizer.schedule(state.step), one)
             changes, opt_state = self.transformation.update(gradients, state.opt_state, state.params)
             params = optax.apply_updates(state.params, changes)
-            return TrainState(step=state.step + 1, params=params, opt_state=opt_state), metrics
+            after = TrainState(step=state.step + 1, params=params, opt_state=opt_state)
+            if not skip:
+                return after, metrics
+            loss, norm = metrics["loss"][0] * scale, metrics["gradient_norm"][0]
+            sound = jnp.isfinite(loss) & jnp.isfinite(norm) & (loss <= limit)
+            metrics["updates_left_out"] = (1 - sound.astype(jnp.float32), one)
+            kept = jax.tree.map(lambda new, old: jnp.where(sound, new, old), after, state)
+            return kept.replace(step=after.step), metrics
 
         return jax.jit(update, donate_argnums=0, out_shardings=(self.state_shardings, None))
 
@@ -263,7 +276,9 @@ def _flatten_state(state: Any) -> Flat:
 
 
 def place(host: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """Puts an array that every process has whole onto the devices."""
+    """Puts an array that every process has whole onto the devices; one of JAX's lies there already."""
+    if isinstance(host, jax.Array) and host.sharding == sharding:
+        return host
     if jax.process_count() == 1:
         return jax.device_put(host, sharding)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])

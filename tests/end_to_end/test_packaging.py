@@ -166,6 +166,7 @@ LAYERS = [
     ["text"],
     ["storage"],
     ["registry"],
+    ["processes"],
     ["errors", "progress"],
     ["printing"],
 ]

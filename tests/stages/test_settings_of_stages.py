@@ -41,13 +41,14 @@ LATER = {
     systems.Search: {"unread"},
     systems.QueryGenerating: {"decoder", "frozen"},
 }
+FAULTS = {"not_finite", "spike", "spike_factor"}  # of everything that trains
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_every_field_is_part_of_the_configuration(kind):
     config = keys.canonical(kind())
     names = {field.name for field in dataclasses.fields(kind)}
-    assert set(config) == names - LATER.get(kind, set())
+    assert set(config) == names - LATER.get(kind, set()) - FAULTS
     json.dumps(config)
 
 

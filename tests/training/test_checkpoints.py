@@ -1,24 +1,25 @@
+import json
 import pathlib
 import resource
 import shutil
 import types
+import zlib
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gr_jax import storage
-from gr_jax.errors import InputError
+from gr_jax.errors import InputError, InputWarning
 from gr_jax.training import checkpoints
 from gr_jax.training.checkpoints import Checkpoints, Snapshot, load_params
 from gr_jax.training.optimizers import adamw
-from gr_jax.training.train_state import flatten
+from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.train_state import flatten, unflatten
 from tests.training.test_loop import run
 from tests.training.toy import ToyModel
-
-# On a full disk Orbax's own threads end late.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 SETTINGS = {"optimizer": {"kind": "adamw", "schedule": {"learning_rate": 0.1}}, "seed": 0}
 
@@ -51,12 +52,94 @@ def test_everything_comes_back(tmp_path):
     np.testing.assert_array_equal(params["a"]["b"]["kernel"], arrays(5)["params"]["a/b/kernel"])
 
 
-def test_orbax_alone_reads_the_parameters(tmp_path):
+def write_as_before(folder):
+    """As versions wrote it that left the arrays to Orbax."""
     import orbax.checkpoint as ocp
 
+    meta = {"step": 5, "data": {"position": 5}, "progress": {}, "hooks": {}, "settings": SETTINGS}
+    meta["arrays"] = checkpoints._describe(arrays(5))
+    with storage.write_folder(checkpoints.path_of(folder, 5), checkpoints.KIND, meta=meta) as new:
+        state = {group: unflatten(flat) for group, flat in arrays(5).items()}
+        ocp.PyTreeCheckpointer(use_compression=False).save(new.absolute() / "state", state)
+
+
+def test_checkpoints_of_earlier_versions_are_read(tmp_path):
+    write_as_before(tmp_path)
+    snapshot, found = Checkpoints(tmp_path, SETTINGS).read(5, arrays())
+    assert snapshot.data == {"position": 5}
+    for group, flat in arrays(5).items():
+        for path, value in flat.items():
+            np.testing.assert_array_equal(found[group][path], value)
+    np.testing.assert_array_equal(load_params(tmp_path / "step_00000005")["a"]["scale"], np.ones(2))
+
+
+def test_a_checkpoint_of_another_version_is_refused_by_its_name(tmp_path):
     write(tmp_path)
-    found = ocp.PyTreeCheckpointer().restore(checkpoints.path_of(tmp_path, 5) / "state")
-    np.testing.assert_array_equal(found["params"]["a"]["b"]["kernel"], arrays(5)["params"]["a/b/kernel"])
+    folder = checkpoints.path_of(tmp_path, 5)
+    meta = {**storage.read_folder(folder).meta, "format": 7}
+    with storage.write_folder(folder, checkpoints.KIND, meta=meta):
+        pass
+    with pytest.raises(InputError, match=r"step_00000005: .*in format 7; this one reads formats 1 and 2.*the version"):
+        Checkpoints(tmp_path, SETTINGS).newest(arrays())
+
+
+def test_the_bytes_can_be_read_by_anything(tmp_path):
+    """The layout, without the module that wrote it."""
+    write(tmp_path)
+    folder = checkpoints.path_of(tmp_path, 5)
+    listing = json.loads((folder / "process_00000.json").read_text())
+    group, path, bounds, offset, size, checksum = listing["pieces"][0]
+    assert (group, path, bounds) == ("params", "a/b/kernel", [[0, 3], [0, 5]])
+    data = (folder / "process_00000.arrays").read_bytes()[offset : offset + size]
+    np.testing.assert_array_equal(np.frombuffer(data, "<f4").reshape(3, 5), arrays(5)["params"]["a/b/kernel"])
+    assert listing["checksum"] != "crc32" or checksum == zlib.crc32(data)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "gone"])
+@pytest.mark.parametrize("name", ["process_00000.arrays", "process_00000.json", "manifest.json"])
+def test_the_newest_that_is_whole_is_taken(good, tmp_path, name, damage):
+    shutil.copytree(good, tmp_path / "c")
+    file = tmp_path / "c" / "step_00000010" / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 4
+    file.write_bytes(content if damage == "flipped" else content[:-3])
+    if damage == "gone":
+        file.unlink()
+    store = Checkpoints(tmp_path / "c", SETTINGS)
+    with pytest.warns(InputWarning, match=r"of step 10 is passed over: .*step_00000010.*An older one, of step 5, is"):
+        snapshot, found = store.newest(arrays())
+    assert snapshot.step == 5
+    np.testing.assert_array_equal(found["params"]["a/b/kernel"], arrays(5)["params"]["a/b/kernel"])
+    assert sorted(entry.name for entry in (tmp_path / "c").iterdir()) == ["step_00000005", "step_00000010.damaged"]
+    (tmp_path / "c" / "step_00000005" / name).unlink()
+    with pytest.warns(InputWarning, match="Training begins anew"):
+        assert store.newest(arrays()) is None
+
+
+def test_one_whose_best_is_damaged_is_passed_over(tmp_path):
+    write(tmp_path, steps=(3,), best=3)
+    write(tmp_path, steps=(5, 10), best=5)
+    (tmp_path / "step_00000005" / "process_00000.arrays").write_bytes(b"")
+    with pytest.warns(InputWarning) as said:
+        snapshot, _ = Checkpoints(tmp_path, SETTINGS).newest(arrays())
+    assert snapshot.step == 3 and len(said) == 2
+    assert "it needs the best one before it, of step 5" in str(said[0].message)
+
+
+def test_pieces_are_put_together_for_other_devices(tmp_path):
+    """Written from eight devices, read on four that are split otherwise, and whole."""
+    values = np.arange(8 * 12, dtype=np.float32).reshape(8, 12)
+    before = jax.NamedSharding(make_mesh(4, 2), jax.P("data", "model"))
+    after = jax.NamedSharding(make_mesh(1, 4), jax.P(None, "model"))
+    store = Checkpoints(tmp_path, {})
+    store.save(Snapshot(1, {}, {}), {"params": {"a": jax.device_put(values, before)}})
+    store.wait()
+    like = {"params": {"a": values}}
+    _, found = store.read(1, like, shardings={"params": {"a": after}})
+    assert found["params"]["a"].sharding == after
+    np.testing.assert_array_equal(found["params"]["a"], values)
+    np.testing.assert_array_equal(store.read(1, like)[1]["params"]["a"], values)
+    assert (tmp_path / "step_00000001" / "process_00000.arrays").stat().st_size == values.nbytes
 
 
 def test_the_latest_and_the_best_are_kept(tmp_path):
@@ -111,10 +194,10 @@ def test_any_damage_is_noticed(good, tmp_path_factory, data):
     shutil.rmtree(folder.parent)
 
 
-@pytest.mark.parametrize("name", ["_METADATA", "manifest.ocdbt"])
+@pytest.mark.parametrize("name", ["process_00000.arrays", "process_00000.json"])
 def test_missing_files_are_noticed(good, tmp_path, name):
     shutil.copytree(good, tmp_path / "c")
-    (tmp_path / "c" / "step_00000010" / "state" / name).unlink()
+    (tmp_path / "c" / "step_00000010" / name).unlink()
     with pytest.raises(InputError, match=name):
         Checkpoints(tmp_path / "c", SETTINGS).read(10, arrays())
 
@@ -187,7 +270,6 @@ def test_a_full_disk_is_an_error_and_costs_nothing_written_before(tmp_path, disk
     assert checkpoints.steps(tmp_path) == [5]
     _, found = store.read(5, arrays(5, 50_000))
     np.testing.assert_array_equal(found["params"]["a/b/kernel"], arrays(5, 50_000)["params"]["a/b/kernel"])
-    # Orbax's threads may have written on after its error; what they left goes with the next writing of this step.
     write(tmp_path, steps=(10,), size=50_000)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["step_00000005", "step_00000010"]
 

@@ -1,0 +1,151 @@
+"""Trainings of one and of two real processes, undisturbed, stopped, killed, and with checkpoints that are damaged."""
+
+import json
+import pathlib
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from gr_jax.training import checkpoints
+from gr_jax.training.metric_writers import read_metrics
+from tests.training.on_processes import Run, kill, steps_of
+
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run of two processes that nothing disturbs: its folder, and what it ends with."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, Run(folder, look=True).finish()
+
+
+def check(found, whole):
+    assert found.keys() == whole[1].keys()
+    for name, value in whole[1].items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def folder_of(run):
+    return run.folder / "checkpoints"
+
+
+def test_one_process_of_two_devices_ends_with_the_same_bits(whole, tmp_path):
+    check(Run(tmp_path, processes=1, devices=2, look=True).finish(), whole)
+    assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == STEPS
+    losses = [line["train/loss"] for line in read_metrics(whole[0] / "metrics.jsonl") if "train/loss" in line]
+    assert len(losses) == STEPS and losses == [
+        line["train/loss"] for line in read_metrics(tmp_path / "metrics.jsonl") if "train/loss" in line
+    ]
+
+
+def test_every_process_ends_with_the_same_and_has_written_its_part(whole):
+    folder, _ = whole
+    results = [dict(np.load(folder / f"result_{process}.npz")) for process in (0, 1)]
+    check(results[1], whole)
+    last = folder / "checkpoints" / f"step_{STEPS:08d}"
+    listings = [json.loads((last / f"process_{process:05d}.json").read_text()) for process in (0, 1)]
+    bytes_ = [listing["bytes"] for listing in listings]
+    assert min(bytes_) > 0.3 * sum(bytes_)
+    arrays = json.loads((last / "manifest.json").read_text())["meta"]["arrays"]
+    sizes = [
+        int(np.prod(shape)) * np.dtype(dtype).itemsize for flat in arrays.values() for shape, dtype in flat.values()
+    ]
+    assert sum(bytes_) == sum(sizes)
+
+
+def test_two_then_one_then_two_processes(whole, tmp_path):
+    """What two wrote one process of two devices reads, and the other way round; one device alone reads it too."""
+    Run(tmp_path, steps=8, look=True).finish()
+    Run(tmp_path, steps=12, look=True, processes=1, devices=2).finish()
+    shutil.copytree(tmp_path, tmp_path.with_name("alone"))
+    check(Run(tmp_path, look=True).finish(), whole)
+    alone = Run(tmp_path.with_name("alone"), look=True, processes=1).finish()
+    for name, value in whole[1].items():
+        np.testing.assert_allclose(alone[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_sigterm_on_one_of_two_stops_both_at_one_step(whole, tmp_path):
+    run = Run(tmp_path, look=True, every=0, slow=0.1)
+    started = run.start()
+    for step in steps_of(started[0]):
+        if step == 6:
+            started[1].send_signal(signal.SIGTERM)
+            break
+    said = [one.communicate(timeout=120)[1] for one in started]
+    assert [one.returncode for one in started] == [143, 143], said
+    (kept,) = [step for step in checkpoints.steps(folder_of(run)) if step > 6]
+    assert kept < STEPS
+    check(Run(tmp_path, look=True, every=0).finish(), whole)
+
+
+def test_killed_in_the_middle_of_a_save(whole, tmp_path):
+    run = Run(tmp_path, look=True, slow=0.05)
+    started = run.start()
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list(folder_of(run).glob(".step_*")):
+        time.sleep(0.002)
+    started[1].send_signal(signal.SIGKILL)
+    time.sleep(0.1)
+    kill(started)
+    for step in checkpoints.steps(folder_of(run)):
+        checkpoints.load_params(checkpoints.path_of(folder_of(run), step))
+    check(Run(tmp_path, look=True).finish(), whole)
+    assert not list(folder_of(run).glob(".step_*"))
+
+
+@pytest.mark.slow
+def test_hooks_of_two_processes(tmp_path):
+    """What they make is the same on both, and a run that was interrupted while one was due goes on with it."""
+    whole = Run(tmp_path / "one", processes=1, devices=2, hooks=True)
+    whole.folder.mkdir()
+    two = Run(tmp_path / "two", steps=10, hooks=True)
+    two.folder.mkdir()
+    two.finish()
+    check(Run(two.folder, hooks=True).finish(), (whole.folder, whole.finish()))
+
+
+@pytest.mark.slow
+def test_layers_that_are_split_over_the_devices_of_two_processes(tmp_path):
+    """Two devices each, layers split over two: what two processes wrote, one of another mesh goes on from."""
+    two = Run(tmp_path, steps=10, devices=2, model=2)
+    two.finish()
+    listing = json.loads((tmp_path / "checkpoints" / "step_00000010" / "process_00000.json").read_text())
+    assert len([piece for piece in listing["pieces"] if piece[1] == "wi"]) >= 1
+    one = Run(tmp_path, processes=1, devices=2, model=2).finish()
+    alone = tmp_path.with_name("alone")
+    alone.mkdir()
+    expected = Run(alone, processes=1).finish()
+    for name, value in expected.items():
+        np.testing.assert_allclose(one[name], value, rtol=1e-3, atol=1e-5)
+
+
+def _damage(file: pathlib.Path, how: str) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 16
+    file.write_bytes(content if how == "flipped" else content[: len(content) // 3])
+    if how == "gone":
+        file.unlink()
+
+
+FILES = [f"process_0000{process}.{kind}" for process in (0, 1) for kind in ("arrays", "json")] + ["manifest.json"]
+EVERY = [(name, how) for name in FILES for how in ("flipped", "truncated", "gone")]
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("process_00001.arrays", "flipped"), *(pytest.param(*one, marks=pytest.mark.slow) for one in EVERY)],
+)
+def test_a_damaged_checkpoint_is_passed_over_by_both(whole, tmp_path, name, how):
+    """Even where only one of the processes reads what is damaged."""
+    shutil.copytree(whole[0] / "checkpoints", tmp_path / "checkpoints")
+    last = tmp_path / "checkpoints" / f"step_{STEPS:08d}"
+    _damage(last / name, how)
+    run = Run(tmp_path, look=True)
+    check(run.finish(), whole)
+    assert f"The checkpoint of step {STEPS} is passed over: " in run.said[0]
+    assert "passed over" not in run.said[1]
+    checkpoints.load_params(last)
