@@ -86,7 +86,9 @@ class HookRuns:
             outputs.drop(hook.source(step - 1))
             if not step or step % hook.every:
                 continue
-            given = Given({path: np.array(value, copy=True) for path, value in learn.items()}, dict(frozen))
+            given = Given(
+                {path: np.array(value, copy=True) for path, value in self._trainer.cut(learn).items()}, dict(frozen)
+            )
             if outputs.begin(step, given) and step + hook.lag < self._steps:
                 self._queues[hook.name].put(step)
 
@@ -97,7 +99,8 @@ class HookRuns:
             if hook.parameters and source and source + hook.lag == step:
                 made = self._outputs[hook.name].wait(source)
                 shardings = self._trainer.shardings
-                frozen = {**frozen, **{path: place(made[path], shardings[path]) for path in hook.parameters}}
+                new = self._trainer.pad({path: made[path] for path in hook.parameters})
+                frozen = {**frozen, **{path: place(value, shardings[path]) for path, value in new.items()}}
         return frozen
 
     def tables(self, step: int) -> dict[str, Arrays]:
@@ -133,7 +136,7 @@ class HookRuns:
                 given = begun[source]
                 others = [path for path, value in given.frozen.items() if value is not frozen[path]]
                 described[hook.name]["given"][str(source)] = others
-                parameters = {**given.learn, **{path: given.frozen[path] for path in others}}
+                parameters = self._trainer.cut({**given.learn, **{path: given.frozen[path] for path in others}})
                 arrays |= {f"{hook.name}/given/{source}/{path}": value for path, value in parameters.items()}
         return described, arrays
 
@@ -176,7 +179,8 @@ class HookRuns:
         """One run after the other, so that no more memory is needed than for one."""
         while (step := waiting.get()) is not None:
             given = outputs.given(step)
-            params = {**{path: np.asarray(value) for path, value in given.frozen.items()}, **given.learn}
+            frozen = self._trainer.cut(dict(given.frozen))
+            params = {**{path: np.asarray(value) for path, value in frozen.items()}, **given.learn}
             try:
                 made = hook.run(unflatten(params), step)
             except BaseException as error:  # raised where training, or a batch, comes to it

@@ -22,6 +22,7 @@ from jax.sharding import Mesh
 
 from gr_jax import progress as progress_lib
 from gr_jax.errors import InputError
+from gr_jax.models import half_precision
 from gr_jax.training import checkpoints as checkpoints_lib
 from gr_jax.training.evaluations import Evaluations
 from gr_jax.training.hook_runs import HookRuns
@@ -87,7 +88,15 @@ def train(
     input_shapes = getattr(batches, "input_shapes", None) or {k: v.shape for k, v in next(iter(batches)).items()}
     mesh = _mesh(settings, input_shapes)
     optimizer, choice = settings.optimizer_of(task), settings.choice_of(task)
-    trainer = Trainer.create(task.model, optimizer, mesh, input_shapes, shard_over_data=settings.shard_over_data)
+    trainer = Trainer.create(
+        task.model,
+        optimizer,
+        mesh,
+        input_shapes,
+        sharding=settings.sharding,
+        precision=settings.precision,
+        remat=settings.remat,
+    )
     hooks = HookRuns(task.hooks, trainer, steps)
     must_stay = {
         "batches": getattr(batches, "settings", None),
@@ -99,7 +108,7 @@ def train(
         "eval_every": settings.eval_every if choice else None,
         "hooks": hooks.settings,
         "config": config,
-        "model": scalar_settings(task.model),
+        "model": scalar_settings(half_precision.with_precision(task.model, settings.precision)),
     }
     folder = None if model_dir is None else pathlib.Path(model_dir)
     store = None
@@ -129,12 +138,11 @@ def train(
     def look(state: TrainState) -> None:
         """Evaluates, unless these parameters were evaluated already."""
         if evaluate is not None and evaluations.last() != step:
-            scores = {
-                name: float(value) for name, value in evaluate(unflatten({**frozen, **state.params}), step).items()
-            }
+            params = trainer.cut({**frozen, **state.params})
+            scores = {name: float(value) for name, value in evaluate(unflatten(params), step).items()}
             if evaluations.add(step, scores) and store is None:
-                copies = {path: np.array(value, copy=True) for path, value in state.params.items()}
-                evaluations.best_params, evaluations.best_tables = {**frozen, **copies}, hooks.tables(step)
+                copies = {path: np.array(params[path], copy=True) for path in state.params}
+                evaluations.best_params, evaluations.best_tables = {**params, **copies}, hooks.tables(step)
             writer.write(step, scores)
 
     def save(state: TrainState) -> None:
@@ -187,7 +195,7 @@ def train(
         if store is not None:
             store.close()
 
-    params: Flat = {**frozen, **state.params}
+    params: Flat = trainer.cut({**frozen, **state.params})
     best = step if evaluations.best_step is None else evaluations.best_step
     if best != step:
         if store is None:

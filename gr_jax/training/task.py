@@ -76,7 +76,10 @@ class TrainSettings:
       microbatches: parts in which a batch is computed one after the other; saves memory. Contrastive batches are not
         split: their rows are each other's negatives.
       mesh: devices; None puts all on the data axis, as far as the batch can be split.
-      shard_over_data: split parameters and optimiser state over the data axis too.
+      sharding: what is split over the mesh: "data", "tensor" or "fsdp"; see `partitioning.RULE_SETS`.
+      precision: "float32", or "bfloat16" for all that is computed; parameters and optimiser stay float32.
+      remat: what is computed again for gradients instead of remembered: None, "dots" or "layers"; see
+        `models.remat.POLICIES`.
       log_every: steps between lines of `metrics.jsonl`.
       tensorboard: write TensorBoard files too.
     """
@@ -91,7 +94,9 @@ class TrainSettings:
     seed: int = 0
     microbatches: int = 1
     mesh: Mesh | None = None
-    shard_over_data: bool = False
+    sharding: str = "tensor"
+    precision: str = "float32"
+    remat: str | None = None
     log_every: int = 20
     tensorboard: bool = False
 
