@@ -9,7 +9,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.errors import InputError
-from gr_jax.models import layers
+from gr_jax.models import layers, remat
 from gr_jax.models.attention import MultiHeadAttention
 
 _init = nn.initializers.normal(stddev=0.02)
@@ -109,7 +109,7 @@ class BertEncoder(nn.Module):
         x = self.embedding_layer_norm(x)
         x = layers.constrain(layers.dropout(self, x, self.config.dropout_rate, deterministic))
         for layer in self.layers:
-            x = layer(x, mask, deterministic)
+            x = remat.run(layer, x, mask, deterministic=deterministic)
         return x
 
 

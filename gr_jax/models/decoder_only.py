@@ -15,7 +15,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.errors import InputError
-from gr_jax.models import layers
+from gr_jax.models import layers, remat
 from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import causal_mask
 from gr_jax.models.rotary import KeysValues, RotaryAttention
@@ -141,7 +141,8 @@ class Stack(nn.Module):
         x = layers.constrain(layers.dropout(self, self.token_embedder(tokens), rate, deterministic))
         kept = []
         for number, layer in enumerate(self.layers):
-            x, own = layer(x, positions, mask, None if prompt is None else prompt[number], deterministic)
+            own_prompt = None if prompt is None else prompt[number]
+            x, own = remat.run(layer, x, positions, mask, own_prompt, deterministic=deterministic)
             kept.append(own)
         return self._finish(layers.dropout(self, self.decoder_norm(x), rate, deterministic)), tuple(kept)
 

@@ -1,4 +1,4 @@
-"""Products and softmax of networks that compute in half precision.
+"""Networks that compute in half precision: how one is told to, and their products and softmax.
 
 What is added up is added up in float32; what is remembered for gradients, and what gradients are multiplied from, is of
 the network's own type. JAX by itself would remember weights of attention in float32, twice their size, and multiply
@@ -8,11 +8,58 @@ JAX's own.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 from jaxtyping import Array, Float
+
+from gr_jax.errors import InputError
+
+PRECISIONS = ("float32", "bfloat16")
+_Model = TypeVar("_Model")
+
+
+def with_precision(model: _Model, precision: str) -> _Model:
+    """The same model, whose networks compute in bfloat16; in "float32", itself, which computes as it says.
+
+    Args:
+      model: a dataclass, in whose fields, or in theirs, a `dtype` says what is computed in.
+      precision: one of `PRECISIONS`.
+
+    Raises:
+      InputError: another precision, or a model that has no `dtype`.
+    """
+    if precision not in PRECISIONS:
+        raise InputError("unknown precision", f"Use one of {', '.join(PRECISIONS)}.", value=precision)
+    if precision == "float32":
+        return model
+    changed = _with_dtype(model, precision)
+    if changed is model:
+        raise InputError(
+            "this model has no dtype that it computes in", 'Use precision="float32".', value=type(model).__name__
+        )
+    return changed
+
+
+def _with_dtype(value: Any, dtype: str) -> Any:
+    """The same object where nothing in it has a dtype."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        if field.name in ("parent", "name") or not field.init:  # of a Flax module
+            continue
+        old = getattr(value, field.name)
+        new = dtype if field.name == "dtype" and isinstance(old, str) else _with_dtype(old, dtype)
+        if new is not old:
+            changes[field.name] = new
+    if not changes:
+        return value
+    return value.clone(**changes) if isinstance(value, nn.Module) else dataclasses.replace(value, **changes)
 
 
 def product(contraction: str, a: Float[Array, ...], b: Float[Array, ...]) -> Float[Array, ...]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from gr_jax.models import layers
+from gr_jax.models import layers, remat
 from gr_jax.models.attention import MultiHeadAttention
 
 
@@ -116,7 +116,7 @@ class T5Encoder(nn.Module):
         x = layers.constrain(layers.dropout(self, embedded, rate, deterministic))
         bias = self.relpos_bias(length, length)  # [H, S, S]
         for layer in self.layers:
-            x = layer(x, mask, bias, deterministic)
+            x = remat.run(layer, x, mask, bias, deterministic=deterministic)
         return layers.dropout(self, self.encoder_norm(x), rate, deterministic)
 
 
@@ -196,7 +196,7 @@ class T5Decoder(nn.Module):
         x = layers.constrain(layers.dropout(self, embedded, rate, deterministic))
         bias = self.relpos_bias(length, length)  # [H, T, T]
         for layer in self.layers:
-            x = layer(x, encoded, self_mask, bias, cross_mask, deterministic)
+            x = remat.run(layer, x, encoded, self_mask, bias, cross_mask, deterministic=deterministic)
         return self._finish(layers.dropout(self, self.decoder_norm(x), rate, deterministic))
 
     def cross_cache(self, encoded: Float[Array, "B S e"]) -> tuple:

@@ -28,7 +28,8 @@ class Identified(Protocol):
 def canonical(value: Any) -> Any:
     """A value as JSON.
 
-    A field of settings is left out at its neutral value, and says its identity where it has one. A path is its content.
+    A field of settings is left out at its neutral value, or where it is of speed alone, and says its identity where it
+    has one. A path is its content.
 
     Raises:
       InputError: it is nothing that a key can say, or a path that cannot be read.
@@ -41,7 +42,7 @@ def canonical(value: Any) -> Any:
         found = {}
         for field in sorted(dataclasses.fields(value), key=lambda one: one.name):
             rules, one = rules_of(type(value), field.name), getattr(value, field.name)
-            if rules.neutral is not UNSET and one == rules.neutral:
+            if rules.speed or (rules.neutral is not UNSET and one == rules.neutral):
                 continue
             found[field.name] = canonical(one if rules.identity is None else rules.identity(one))
         return found if isinstance(value, Settings) else {"class": type(value).__name__, **found}

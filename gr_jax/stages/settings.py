@@ -41,6 +41,7 @@ class _Rules:
     neutral: Any = UNSET
     identity: Callable[[Any], Any] | None = None
     when_on: Any = None
+    speed: bool = False
 
 
 def setting(
@@ -54,6 +55,7 @@ def setting(
     neutral: Any = UNSET,
     identity: Callable[[Any], Any] | None = None,
     when_on: Any = None,
+    speed: bool = False,
 ) -> Any:
     """A field of settings.
 
@@ -64,8 +66,9 @@ def setting(
       neutral: the value at which a key leaves the field out: that by which all was made before there was the field.
       identity: what a key says instead of the value; of a path its content, for instance.
       when_on: of a field that is None by default: the settings from which it starts where something is bound for it.
+      speed: it says where or how fast something is computed and not what: keys leave it out.
     """
-    rules = _Rules(choices, at_least, above, at_most, below, neutral, identity, when_on)
+    rules = _Rules(choices, at_least, above, at_most, below, neutral, identity, when_on, speed)
     metadata = {_RULES: rules}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=functools.partial(dict, default), metadata=metadata)

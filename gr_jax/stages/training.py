@@ -14,13 +14,15 @@ import numpy as np
 from gr_jax import corpus as corpus_lib
 from gr_jax import evaluation, retrievers
 from gr_jax.errors import InputError, InputWarning
+from gr_jax.models import half_precision
+from gr_jax.models import remat as remat_lib
 from gr_jax.retrievers import Retriever
 from gr_jax.stages.graph import Place
 from gr_jax.stages.settings import Settings, setting
 from gr_jax.training.faults import KINDS, Faults
 from gr_jax.training.loop import TrainResult, train
 from gr_jax.training.optimizers import Optimizer, Schedule, adafactor, adamw
-from gr_jax.training.partitioning import make_mesh
+from gr_jax.training.partitioning import RULE_SETS, make_mesh
 from gr_jax.training.task import Task, TrainSettings
 
 # What training measures on dev: splits and measures.
@@ -51,6 +53,12 @@ class Optimization(Settings):
       spike: what is done where a loss is more than `spike_factor` times the mean of the 50 before it; None: nothing.
       spike_factor: see `spike`.
       mesh: (data, model) devices; (0, 1) puts every device on data.
+      sharding: what is split over these devices: "data", batches alone; "tensor", layers and tables of vocabularies
+        over model, too; "fsdp", parameters and the optimiser's state over data besides, which saves memory and costs
+        communication.
+      remat: what is computed again for gradients and not remembered, which saves memory and costs time: "layers", all
+        within a layer; "dots", what is no product with parameters; None, nothing.
+      precision: what networks compute in: "float32" or "bfloat16". Parameters and the optimiser are float32.
       seed: of initialisation, shuffling and dropout.
     """
 
@@ -72,6 +80,9 @@ class Optimization(Settings):
     spike: str | None = setting(None, choices=(None, *KINDS), neutral=None)
     spike_factor: float = setting(3.0, above=1, neutral=3.0)
     mesh: tuple[int, int] = setting((0, 1), at_least=0)
+    sharding: str = setting("tensor", choices=tuple(RULE_SETS), speed=True)
+    remat: str | None = setting(None, choices=(None, *remat_lib.POLICIES), speed=True)
+    precision: str = setting("float32", choices=half_precision.PRECISIONS, neutral="float32")
     seed: int = setting(0, at_least=0)
 
 
@@ -95,6 +106,9 @@ def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:
         steps=settings.steps,
         optimizer=make_optimizer(settings),
         mesh=None if settings.mesh == (0, 1) else make_mesh(*settings.mesh),
+        sharding=settings.sharding,
+        remat=settings.remat,
+        precision=settings.precision,
         seed=settings.seed,
         microbatches=getattr(settings, "microbatches", 1),
         eval_every=(settings.evaluate_every or 0) if task.evaluate is not None else 0,

@@ -92,7 +92,7 @@ class HookRuns:
             outputs.drop(hook.source(step - 1))
             if not step or step % hook.every:
                 continue
-            given = Given(on_hosts.copies(learn), dict(frozen))
+            given = Given(on_hosts.copies(self._trainer.cut(learn)), dict(frozen))
             self._note_local(frozen)
             if outputs.begin(step, given) and step + hook.lag < self._steps:
                 self._queues[hook.name].put(step)
@@ -104,7 +104,8 @@ class HookRuns:
             if hook.parameters and source and source + hook.lag == step:
                 made = self._outputs[hook.name].wait(source)
                 shardings = self._trainer.shardings
-                frozen = {**frozen, **{path: place(made[path], shardings[path]) for path in hook.parameters}}
+                new = self._trainer.pad({path: made[path] for path in hook.parameters})
+                frozen = {**frozen, **{path: place(value, shardings[path]) for path, value in new.items()}}
         return frozen
 
     def tables(self, step: int) -> dict[str, Arrays]:
@@ -140,7 +141,7 @@ class HookRuns:
                 given = begun[source]
                 others = [path for path, value in given.frozen.items() if value is not frozen[path]]
                 described[hook.name]["given"][str(source)] = others
-                parameters = {**given.learn, **{path: given.frozen[path] for path in others}}
+                parameters = self._trainer.cut({**given.learn, **{path: given.frozen[path] for path in others}})
                 arrays |= {f"{hook.name}/given/{source}/{path}": value for path, value in parameters.items()}
         return described, arrays
 
@@ -191,7 +192,7 @@ class HookRuns:
         while (step := waiting.get()) is not None:
             given = outputs.given(step)
             frozen = {path: np.asarray(self._local.get(id(value), value)) for path, value in given.frozen.items()}
-            params = {**frozen, **given.learn}
+            params = {**self._trainer.cut(frozen), **given.learn}
             try:
                 made = hook.run(unflatten(params), step)
             except BaseException as error:  # raised where training, or a batch, comes to it

@@ -24,6 +24,7 @@ from jax.sharding import Mesh
 from gr_jax import processes
 from gr_jax import progress as progress_lib
 from gr_jax.errors import InputError, InputWarning
+from gr_jax.models import half_precision
 from gr_jax.training import checkpoints as checkpoints_lib
 from gr_jax.training import on_hosts
 from gr_jax.training.evaluations import Evaluations
@@ -92,7 +93,15 @@ def train(
     input_shapes = getattr(batches, "input_shapes", None) or {k: v.shape for k, v in next(iter(batches)).items()}
     mesh = _mesh(settings, input_shapes)
     optimizer, choice = settings.optimizer_of(task), settings.choice_of(task)
-    trainer = Trainer.create(task.model, optimizer, mesh, input_shapes, shard_over_data=settings.shard_over_data)
+    trainer = Trainer.create(
+        task.model,
+        optimizer,
+        mesh,
+        input_shapes,
+        sharding=settings.sharding,
+        precision=settings.precision,
+        remat=settings.remat,
+    )
     hooks = HookRuns(task.hooks, trainer, steps)
     must_stay = {
         "batches": getattr(batches, "settings", None),
@@ -104,7 +113,7 @@ def train(
         "eval_every": settings.eval_every if choice else None,
         "hooks": hooks.settings,
         "config": config,
-        "model": scalar_settings(task.model),
+        "model": scalar_settings(half_precision.with_precision(task.model, settings.precision)),
     }
     faults = settings.faults
     if faults.settings is not None:
@@ -149,15 +158,15 @@ def train(
     def look(state: TrainState) -> None:
         """Evaluates, unless these parameters were evaluated already."""
         if evaluate is not None and evaluations.last() != step:
-            params = {path: on_hosts.local(value) for path, value in {**frozen, **state.params}.items()}
+            params = {path: on_hosts.local(x) for path, x in trainer.cut({**frozen, **state.params}).items()}
 
             def measure() -> dict[str, float]:
                 return {name: float(value) for name, value in evaluate(unflatten(params), step).items()}
 
             scores = processes.by_first("evaluation", measure)
             if evaluations.add(step, scores) and store is None:
-                copies = on_hosts.copies(state.params)
-                evaluations.best_params, evaluations.best_tables = {**frozen, **copies}, hooks.tables(step)
+                copies = on_hosts.copies({path: params[path] for path in state.params})
+                evaluations.best_params, evaluations.best_tables = {**params, **copies}, hooks.tables(step)
             writer.write(step, scores)
 
     def save(state: TrainState) -> None:
@@ -256,7 +265,7 @@ def train(
         if store is not None:
             store.close()
 
-    params: Flat = {**frozen, **state.params}
+    params: Flat = trainer.cut({**frozen, **state.params})
     best = step if evaluations.best_step is None else evaluations.best_step
     if best != step:
         if store is None:

@@ -98,6 +98,11 @@ class Optimizer:
                 raise InputError("a learning-rate multiplier is negative", "Use 0 to freeze.", value=factor)
 
     @property
+    def pads(self) -> bool:
+        """Whether zeros behind a parameter change nothing: each number is updated by itself."""
+        return self.kind == "adamw"
+
+    @property
     def settings(self) -> dict[str, Any]:
         """All that decides the updates, JSON."""
         return {

@@ -1,7 +1,8 @@
 """Where arrays lie on the devices: a mesh (data, model) and T5X's logical axis rules.
 
 Networks name the axes of their parameters and activations ("vocab", "embed", "mlp", …) with
-`flax.linen.partitioning`; the rules say on which mesh axis each name lies.
+`flax.linen.partitioning`; a set of rules says on which mesh axis each name lies. Tables of a vocabulary, and whatever
+is split for the sake of memory alone, lie padded with zeros where the mesh does not divide them (`padded_shape`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.linen import partitioning as flax_partitioning
 from flax.traverse_util import flatten_dict
@@ -27,7 +29,7 @@ Rules = tuple[tuple[str, str | None], ...]
 LOGICAL_AXIS_RULES: Rules = (
     ("batch", "data"),
     ("vocab", "model"),
-    ("written_vocab", "model"),  # of a decoder's own: it is split whether that of what is read can be or not
+    ("written_vocab", "model"),  # of a decoder's own: docids, titles, what is contextual
     ("mlp", "model"),
     ("heads", "model"),
     ("joined_kv", "model"),
@@ -39,6 +41,15 @@ LOGICAL_AXIS_RULES: Rules = (
     ("layers", None),
     ("stack", None),
 )
+# "data": only batches are split. "tensor": layers and tables over the model axis, too. "fsdp": all that, and parameters
+# and optimiser state over the data axis, which saves memory and costs communication.
+RULE_SETS: dict[str, Rules] = {
+    "data": tuple((name, "data" if name == "batch" else None) for name, _ in LOGICAL_AXIS_RULES),
+    "tensor": LOGICAL_AXIS_RULES,
+    "fsdp": tuple((name, "data" if name == "embed" else axis) for name, axis in LOGICAL_AXIS_RULES),
+}
+# Whose parts are computed with: padding one would be another network.
+_NOT_PADDED = ("mlp", "heads", "joined_kv")
 
 # For parameters that carry no names (another library's modules): what T5X's names would be, by path.
 _AXES_BY_PATH: tuple[tuple[str, Axes], ...] = (
@@ -48,6 +59,7 @@ _AXES_BY_PATH: tuple[tuple[str, Axes], ...] = (
     (r".*/wi(_\d+)?/kernel", ("embed", "mlp")),
     (r".*/wo/kernel", ("mlp", "embed")),
     (r".*logits_dense/kernel", ("embed", "vocab")),
+    (r"(.*/)?copy_bias", ("vocab",)),
 )
 
 
@@ -103,36 +115,68 @@ def logical_axes(shapes: Mapping[str, tuple[int, ...]], params_axes: Mapping[str
     return result
 
 
-def fit_rules(
-    mesh: Mesh,
-    shapes: Mapping[str, tuple[int, ...]],
-    axes: Mapping[str, Axes],
-    *,
-    rules: Rules = LOGICAL_AXIS_RULES,
-    shard_over_data: bool = False,
+def rules_for(
+    mesh: Mesh, shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, Axes], sharding: str = "tensor"
 ) -> Rules:
-    """The rules that this model can follow on this mesh.
-
-    A name stays whole where one of its dimensions cannot be split evenly: a vocabulary of 30,522 on 4 devices, say.
+    """The set of rules of this name, for this model on this mesh.
 
     Args:
       mesh: the mesh.
       shapes, axes: of the parameters, by path.
-      rules: name → mesh axis.
-      shard_over_data: split parameters and optimiser state over the data axis too (on "embed"). Saves memory, costs
-        communication.
+      sharding: one of `RULE_SETS`.
+
+    Raises:
+      InputError: an unknown set, or the mesh does not divide what cannot be padded.
     """
-    if shard_over_data:
-        rules = tuple((name, "data" if name == "embed" else axis) for name, axis in rules)
-    sizes: dict[str, set[int]] = {}
+    if sharding not in RULE_SETS:
+        raise InputError("unknown set of sharding rules", f"Use one of {', '.join(RULE_SETS)}.", value=sharding)
+    rules = RULE_SETS[sharding]
+    if sharding == "data" and mesh.shape["model"] > 1:
+        raise InputError(
+            f'sharding="data" splits nothing over the {mesh.shape["model"]} devices of the model axis',
+            'Use a mesh with model=1, or sharding="tensor" or "fsdp".',
+            value=dict(mesh.shape),
+        )
+    on = dict(rules)
     for path, shape in shapes.items():
         for name, size in zip(axes[path], shape, strict=True):
-            if name is not None:
-                sizes.setdefault(name, set()).add(size)
-    return tuple(
-        (name, axis if axis and all(size % mesh.shape[axis] == 0 for size in sizes.get(name, ())) else None)
-        for name, axis in rules
-    )
+            axis = on[name] if name is not None and name in _NOT_PADDED else None
+            parts = 1 if axis is None else mesh.shape[axis]
+            if size % parts:
+                fit = [n for n in range(1, parts + 1) if size % n == 0]
+                raise InputError(
+                    f"{path}: its {size} {name} cannot be split over {parts} devices, nor padded",
+                    f"Use a mesh whose {axis} axis divides them: {', '.join(map(str, fit))}.",
+                    value=dict(mesh.shape),
+                )
+    return rules
+
+
+def padded_shape(shape: tuple[int, ...], sharding: NamedSharding) -> tuple[int, ...]:
+    """The least shape that the devices divide."""
+    parts = [1 if axis is None else sharding.mesh.shape[axis] for axis in sharding.spec]
+    return tuple(-(-size // n) * n for size, n in zip(shape, [*parts, *[1] * len(shape)], strict=False))
+
+
+def pad(value: Any, shape: tuple[int, ...]) -> Any:
+    """An array with zeros behind it on every axis; NumPy's stay NumPy's."""
+    if value.shape == shape:
+        return value
+    behind = [(0, new - old) for old, new in zip(value.shape, shape, strict=True)]
+    return np.pad(value, behind) if isinstance(value, np.ndarray) else jnp.pad(value, behind)
+
+
+def cut(value: Any, shape: tuple[int, ...]) -> Any:
+    """`pad` undone. Of an array that lies on devices a NumPy array, where all of them are this process' own."""
+    if value.shape == shape:
+        return value
+    part = tuple(slice(size) for size in shape)
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array):
+        return value[part]
+    if value.is_fully_addressable:
+        return np.asarray(value)[part]
+    assert isinstance(value.sharding, NamedSharding)
+    return jax.jit(lambda x: x[part], out_shardings=NamedSharding(value.sharding.mesh, PartitionSpec()))(value)
 
 
 def parameter_shardings(mesh: Mesh, axes: Mapping[str, Axes], rules: Rules) -> dict[str, NamedSharding]:
@@ -146,7 +190,7 @@ def parameter_shardings(mesh: Mesh, axes: Mapping[str, Axes], rules: Rules) -> d
 
 
 def state_shardings(state: Any, mesh: Mesh, parameters: Mapping[str, NamedSharding]) -> Any:
-    """Where optimiser state lies: what has a parameter's path and rank, with the parameter; the rest is replicated.
+    """Where optimiser state lies: what has a parameter's path and shape, with the parameter; the rest is replicated.
 
     Adafactor's factored moments are vectors, and small; they are replicated.
 
@@ -159,13 +203,14 @@ def state_shardings(state: Any, mesh: Mesh, parameters: Mapping[str, NamedShardi
         for key in reversed(key_path):
             sharding = parameters.get(getattr(key, "key", None))  # type: ignore[arg-type]
             if sharding is not None:
-                return sharding if _divides(sharding, leaf.shape) else whole
+                return sharding if divides(sharding, leaf.shape) else whole
         return whole
 
     return jax.tree_util.tree_map_with_path(place, state)
 
 
-def _divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
+def divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
+    """Whether a sharding names every axis of an array of this shape, and its devices divide them."""
     spec = sharding.spec
     if len(spec) != len(shape):
         return False

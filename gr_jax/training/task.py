@@ -77,8 +77,11 @@ class TrainSettings:
       microbatches: parts in which a batch is computed one after the other; saves memory. Contrastive batches are not
         split: their rows are each other's negatives.
       mesh: devices; None puts all on the data axis, as far as the batch can be split.
+      sharding: what is split over the mesh: "data", "tensor" or "fsdp"; see `partitioning.RULE_SETS`.
+      precision: "float32", or "bfloat16" for all that is computed; parameters and optimiser stay float32.
+      remat: what is computed again for gradients instead of remembered: None, "dots" or "layers"; see
+        `models.remat.POLICIES`.
       faults: what is done where a loss or a gradient is not finite, or a loss is far above those before it.
-      shard_over_data: split parameters and optimiser state over the data axis too.
       log_every: steps between lines of `metrics.jsonl`.
       tensorboard: write TensorBoard files too.
     """
@@ -93,7 +96,9 @@ class TrainSettings:
     seed: int = 0
     microbatches: int = 1
     mesh: Mesh | None = None
-    shard_over_data: bool = False
+    sharding: str = "tensor"
+    precision: str = "float32"
+    remat: str | None = None
     faults: Faults = Faults()
     log_every: int = 20
     tensorboard: bool = False

@@ -20,6 +20,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gr_jax.errors import InputError
+from gr_jax.models import half_precision
+from gr_jax.models import remat as remat_lib
 from gr_jax.training import partitioning
 from gr_jax.training.optimizers import Optimizer
 
@@ -62,7 +64,8 @@ class Trainer:
       mesh, rules: where.
       factors: learning-rate factor of every parameter; 0 is frozen.
       shardings: of every parameter, by path.
-      shapes: of every parameter, by path.
+      shapes: of every parameter, by path, as the model has it.
+      padded: of those that lie padded with zeros, by path. Nothing is learnt there: the model never sees it.
     """
 
     model: Model
@@ -72,6 +75,7 @@ class Trainer:
     factors: Mapping[str, float]
     shardings: Mapping[str, NamedSharding]
     shapes: Mapping[str, jax.ShapeDtypeStruct]
+    padded: Mapping[str, tuple[int, ...]]
     transformation: optax.GradientTransformation
     state_shardings: TrainState
     _initial: Callable[[jax.Array], Flat]
@@ -84,9 +88,23 @@ class Trainer:
         mesh: Mesh,
         input_shapes: Mapping[str, tuple[int, ...]],
         *,
-        shard_over_data: bool = False,
+        sharding: str = "tensor",
+        precision: str = "float32",
+        remat: str | None = None,
     ) -> Trainer:
-        """Asks the model for the shapes and axes of its parameters and decides where they lie."""
+        """Asks the model for the shapes and axes of its parameters and decides where they lie.
+
+        Args:
+          model, optimizer, mesh: see the class.
+          input_shapes: of a batch.
+          sharding: one of `partitioning.RULE_SETS`.
+          precision: "float32" computes as the model says; "bfloat16" in that, with parameters of float32.
+          remat: what is computed again instead of remembered: see `models.remat.POLICIES`.
+
+        Raises:
+          InputError: an unknown choice, a model that has no precision to set, or see `partitioning.rules_for`.
+        """
+        model = remat_lib.recomputing(half_precision.with_precision(model, precision), remat)
 
         def variables(rng: jax.Array) -> Any:
             return model.get_initial_variables(rng, input_shapes, None)
@@ -95,11 +113,15 @@ class Trainer:
         shapes = flatten(described["params"])
         plain = {path: leaf.shape for path, leaf in shapes.items()}
         axes = partitioning.logical_axes(plain, described.get("params_axes"))
-        rules = partitioning.fit_rules(mesh, plain, axes, shard_over_data=shard_over_data)
+        rules = partitioning.rules_for(mesh, plain, axes, sharding)
         shardings = partitioning.parameter_shardings(mesh, axes, rules)
+        fitting = {path: partitioning.padded_shape(shape, shardings[path]) for path, shape in plain.items()}
+        padded = {path: shape for path, shape in fitting.items() if shape != plain[path]}
         factors = optimizer.factors(shapes)
         transformation = optimizer.build({path: factor for path, factor in factors.items() if factor})
         trained = {path: leaf for path, leaf in shapes.items() if factors[path]}
+        if optimizer.pads:
+            trained = {path: jax.ShapeDtypeStruct(fitting[path], leaf.dtype) for path, leaf in trained.items()}
         whole = NamedSharding(mesh, PartitionSpec())
         state = TrainState(
             step=whole,
@@ -107,7 +129,7 @@ class Trainer:
             opt_state=partitioning.state_shardings(jax.eval_shape(transformation.init, trained), mesh, shardings),
         )
         return cls(
-            model, optimizer, mesh, rules, factors, shardings, shapes, transformation, state,
+            model, optimizer, mesh, rules, factors, shardings, shapes, padded, transformation, state,
             lambda rng: flatten(variables(rng)["params"]),
         )  # fmt: skip
 
@@ -141,13 +163,13 @@ class Trainer:
 
             def make(rng: jax.Array) -> Flat:
                 initial = self._initial(rng)
-                return {path: initial[path] for path in missing}
+                return self.pad({path: initial[path] for path in missing})
 
             params = jax.jit(make, out_shardings=missing)(jax.random.fold_in(jax.random.key(seed), 0))
         for path, value in given_flat.items():
             # A copy: training donates its buffers, and the caller's array must stay readable.
             host = np.array(value, self.shapes[path].dtype, copy=True)
-            params[path] = place(host, self.shardings[path])
+            params[path] = place(self.pad({path: host})[path], self.shardings[path])
         return {path: params[path] for path in self.shapes}
 
     def split(self, params: Flat) -> tuple[Flat, Flat]:
@@ -155,36 +177,62 @@ class Trainer:
         learn = {path: value for path, value in params.items() if self.factors[path]}
         return learn, {path: value for path, value in params.items() if not self.factors[path]}
 
+    def pad(self, params: Flat) -> Flat:
+        """Parameters as they lie on the devices."""
+        return {path: partitioning.pad(value, self.padded.get(path, value.shape)) for path, value in params.items()}
+
+    def cut(self, params: Flat) -> Flat:
+        """Parameters as the model has them."""
+        return {path: partitioning.cut(value, self.shapes[path].shape) for path, value in params.items()}
+
     def initial_state(self, learn: Flat) -> TrainState:
         """A state at step 0 of these parameters."""
-        opt_state = jax.jit(self.transformation.init, out_shardings=self.state_shardings.opt_state)(learn)
+        opt_state = jax.jit(self._initial_opt_state, out_shardings=self.state_shardings.opt_state)(learn)
         step = place(np.zeros((), np.int32), self.state_shardings.step)
         return TrainState(step=step, params=learn, opt_state=opt_state)
 
+    def _initial_opt_state(self, learn: Flat) -> Any:
+        return self.transformation.init(learn if self.optimizer.pads else self.cut(learn))
+
     def to_arrays(self, state: TrainState, frozen: Flat) -> dict[str, Flat]:
-        """All arrays of a checkpoint: group → flat dict. Takes shapes as well as arrays."""
+        """All arrays of a checkpoint: group → flat dict, of the model's shapes on whatever mesh they lie."""
+        shapes = self.abstract_arrays()["opt_state"]
+        opt_state = {
+            path: partitioning.cut(value, shapes[path].shape) for path, value in _flatten_state(state.opt_state).items()
+        }
         return {
-            "params": {**frozen, **state.params},
-            "opt_state": {"step": state.step, **_flatten_state(state.opt_state)},
+            "params": self.cut({**frozen, **state.params}),
+            "opt_state": {"step": state.step, **opt_state},
         }
 
     def abstract_arrays(self) -> dict[str, Flat]:
         """The shapes of `to_arrays`."""
         learn, frozen = self.split(dict(self.shapes))
         step = jax.ShapeDtypeStruct((), np.int32)
-        return self.to_arrays(TrainState(step, learn, jax.eval_shape(self.transformation.init, learn)), frozen)
+        opt_state = _flatten_state(jax.eval_shape(self.transformation.init, learn))
+        return {"params": {**frozen, **learn}, "opt_state": {"step": step, **opt_state}}
 
     def array_shardings(self) -> dict[str, Flat]:
-        """Where the arrays of `to_arrays` lie."""
-        frozen = {path: sharding for path, sharding in self.shardings.items() if not self.factors[path]}
-        return self.to_arrays(self.state_shardings, frozen)
+        """Where the arrays of `to_arrays` lie; of what lies padded there is none, as each process needs it whole."""
+        places = {"params": dict(self.shardings), "opt_state": _flatten_state(self.state_shardings.opt_state)}
+        places["opt_state"]["step"] = self.state_shardings.step
+        shapes = self.abstract_arrays()
+        return {
+            group: {path: one for path, one in flat.items() if partitioning.divides(one, shapes[group][path].shape)}
+            for group, flat in places.items()
+        }
 
     def from_arrays(self, arrays: Mapping[str, Flat]) -> tuple[TrainState, Flat]:
         """Puts what `to_arrays` gave back onto the devices: (state, frozen)."""
-        learn, frozen = self.split({path: place(x, self.shardings[path]) for path, x in arrays["params"].items()})
+        params = self.pad(dict(arrays["params"]))
+        learn, frozen = self.split({path: place(x, self.shardings[path]) for path, x in params.items()})
         structure = jax.tree.structure(self.state_shardings.opt_state)
         shardings = _flatten_state(self.state_shardings.opt_state)
-        leaves = [place(arrays["opt_state"][path], sharding) for path, sharding in shardings.items()]
+        shapes = _flatten_state(jax.eval_shape(self._initial_opt_state, learn))
+        leaves = [
+            place(partitioning.pad(arrays["opt_state"][path], shapes[path].shape), sharding)
+            for path, sharding in shardings.items()
+        ]
         step = place(arrays["opt_state"]["step"], self.state_shardings.step)
         return TrainState(step, learn, jax.tree.unflatten(structure, leaves)), frozen
 
@@ -212,7 +260,7 @@ class Trainer:
         """
 
         def losses(learn: Flat, frozen: Flat, batch: Flat, rng: jax.Array) -> tuple[jax.Array, Flat]:
-            loss, metrics = self.model.loss_fn(unflatten({**frozen, **learn}), batch, rng)
+            loss, metrics = self.model.loss_fn(unflatten(self.cut({**frozen, **learn})), batch, rng)
             weight = jnp.asarray(metrics["weight_sum"], jnp.float32)
             pairs = {name: value if isinstance(value, tuple) else (value, weight) for name, value in metrics.items()}
             pairs["loss"], pairs["weight_sum"] = (loss, weight), (weight, jnp.float32(1))
@@ -248,7 +296,11 @@ class Trainer:
             one = jnp.float32(1)
             metrics["gradient_norm"] = (optax.tree.norm(gradients), one)
             metrics["learning_rate"] = (self.optimizer.schedule(state.step), one)
-            changes, opt_state = self.transformation.update(gradients, state.opt_state, state.params)
+            known = state.params
+            if not self.optimizer.pads:  # its moments are means over rows and columns
+                gradients, known = self.cut(gradients), self.cut(known)
+            changes, opt_state = self.transformation.update(gradients, state.opt_state, known)
+            changes = self.pad(changes)
             params = optax.apply_updates(state.params, changes)
             after = TrainState(step=state.step + 1, params=params, opt_state=opt_state)
             if not skip:

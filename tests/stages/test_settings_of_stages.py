@@ -9,6 +9,7 @@ import pytest
 from gr_jax import systems
 from gr_jax.errors import InputError
 from gr_jax.stages import keys
+from gr_jax.stages.training import Optimization
 
 ALL = [
     systems.Vectors,
@@ -48,6 +49,8 @@ FAULTS = {"not_finite", "spike", "spike_factor"}  # of everything that trains
 def test_every_field_is_part_of_the_configuration(kind):
     config = keys.canonical(kind())
     names = {field.name for field in dataclasses.fields(kind)}
+    if issubclass(kind, Optimization):  # of speed alone, and what came later
+        names -= {"sharding", "remat", "precision"}
     assert set(config) == names - LATER.get(kind, set()) - FAULTS
     json.dumps(config)
 
@@ -60,12 +63,19 @@ def test_every_field_is_part_of_the_configuration(kind):
         (systems.Network, "pawa_layers", 1),
         (systems.Network, "pawa_width", 8),
         (systems.Training, "rdrop", 0.15),
+        (systems.Training, "precision", "bfloat16"),
+        (systems.ContrastiveTraining, "precision", "bfloat16"),
         (systems.Encoders, "pretrained_layers", 0),
         (systems.QueryGenerating, "frozen", False),
     ],
 )
 def test_what_came_later_is_in_the_configuration_where_it_counts(kind, name, value):
     assert keys.canonical(kind(**{name: value})) == {**keys.canonical(kind()), name: value}
+
+
+@pytest.mark.parametrize("change", [{"sharding": "fsdp"}, {"remat": "layers"}, {"remat": "dots"}])
+def test_what_is_of_speed_alone_is_in_no_key(change):
+    assert keys.canonical(systems.Training(**change)) == keys.canonical(systems.Training())
 
 
 def test_losses_from_a_teacher_are_not_negative():

@@ -147,8 +147,10 @@ def said(field: str, name: str) -> str:
 
 TRAINING = (
     "steps batch_size optimizer learning_rate warmup_steps schedule weight_decay clip multipliers evaluate_every "
-    "dev_queries keep_best patience checkpoint_every mesh"
+    "dev_queries keep_best patience checkpoint_every mesh precision"
 )
+# Where and how fast training computes: in no key.
+SPEED = "sharding remat"
 
 
 def each(field: str, names: str) -> list[str]:
@@ -167,7 +169,11 @@ BM25: dict[str, list[str]] = {
 
 DSI: dict[str, list[str]] = {
     # Of k-means and one docid a document, nothing reads what is of other schemes and of sentences.
-    "": ["vectors.most_sentences", *each("identifiers", "codebooks bits duplicates reserved title_tokens")],
+    "": [
+        "vectors.most_sentences",
+        *each("identifiers", "codebooks bits duplicates reserved title_tokens"),
+        *each("training", SPEED),
+    ],
     "hybrid results": ["name"],
     "bm25 hybrid results": each("lexical", "k1 b analyzer"),
     "vectors docids examples model index hybrid results": each("vectors", "encoder max_length passages"),
@@ -198,7 +204,10 @@ OTHERS = " ".join(name for name in CONTRASTIVE.split() if name not in DRAWS.spli
 OF_GDR = GDR(joint=systems.gdr.JOINT)
 GDR_STAGES: dict[str, list[str]] = {
     # Hierarchical clusters of one docid a document read neither.
-    "": each("clusters", "margin sample"),
+    "": [
+        *each("clusters", "margin sample"),
+        *(one for training in ("encoder_training", "training", "joint") for one in each(training, SPEED)),
+    ],
     "hybrid results": ["name"],
     f"bm25 encoder_negatives document_encoder {_AFTER_ENCODER}": each("lexical", "k1 b analyzer"),
     f"vocabulary encoder_pairs encoder_negatives document_encoder {_AFTER_ENCODER}": each(
@@ -392,7 +401,9 @@ def test_a_setting_is_read_by_the_stages_of_its_class_and_by_no_others(name, fol
         allowed = READ_BY[cls] | ALSO_READ_BY.get((name, cls), set())
         if not one:  # what is off takes its stages along
             allowed |= READ_BY[type(system).__name__]
-        if not readers <= allowed or bool(moved) == (setting in quiet):
+        on = bool(one) and getattr(system, field) is not None  # what is off is turned on by any of its settings
+        speed = on and one_setting.rules_of(type(getattr(system, field)), one).speed
+        if not readers <= allowed or bool(moved) == (speed or setting in quiet):
             wrong[setting] = sorted(readers)
         if one in (ANSWERS.get(cls) or ()) or (cls in ANSWERS and ANSWERS[cls] is None):
             assert not any(new[moved_one].function.trains for moved_one in moved & {*new}), setting

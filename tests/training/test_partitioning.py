@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec
 from gr_jax import models
 from gr_jax.errors import InputError
 from gr_jax.training.optimizers import adafactor, adamw
-from gr_jax.training.partitioning import fit_rules, logical_axes, make_mesh, parameter_shardings
+from gr_jax.training.partitioning import logical_axes, make_mesh, padded_shape, parameter_shardings, rules_for
 from gr_jax.training.train_state import Trainer
 from tests.training.toy import ToyModel
 
@@ -59,33 +59,40 @@ def test_factored_moments_are_replicated():
         assert leaf.sharding.is_fully_replicated or leaf.ndim == 2
 
 
-def test_shard_over_data_splits_both_axes():
-    trainer = Trainer.create(ToyModel(), adamw(), make_mesh(2, 4), SHAPES, shard_over_data=True)
+def test_fsdp_splits_both_axes():
+    trainer = Trainer.create(ToyModel(), adamw(), make_mesh(2, 4), SHAPES, sharding="fsdp")
     params = trainer.initial_params(0)
     assert params["wi"].sharding.spec == PartitionSpec("data", "model")
     assert params["wi"].addressable_shards[0].data.shape == (8, 8)
 
 
-def test_what_cannot_be_split_evenly_stays_whole():
+def test_what_cannot_be_split_evenly_lies_padded():
     shapes = {"table": (30, 16), "wi": (16, 64)}
     axes = {"table": ("vocab", "embed"), "wi": ("embed", "mlp")}
     mesh = make_mesh(2, 4)
-    shardings = parameter_shardings(mesh, axes, fit_rules(mesh, shapes, axes))
-    assert shardings["table"].spec == PartitionSpec(None, None)
+    shardings = parameter_shardings(mesh, axes, rules_for(mesh, shapes, axes))
+    assert shardings["table"].spec == PartitionSpec("model", None)
+    assert padded_shape((30, 16), shardings["table"]) == (32, 16)
     assert shardings["wi"].spec == PartitionSpec(None, "model")
-    # and a network that names the axis of activations runs with them
     trainer = Trainer.create(ToyModel(inputs=30, targets=31), adamw(), mesh, SHAPES)
-    assert trainer.initial_params(0)["input_embedding"].sharding.is_fully_replicated
+    params = trainer.initial_params(0)
+    assert {path: value.shape for path, value in params.items() if path in trainer.padded} == {
+        "input_embedding": (32, 16), "target_embedding": (32, 16), "output": (16, 32),
+    }  # fmt: skip
+    assert {path: value.shape for path, value in trainer.cut(params).items()} == {
+        path: leaf.shape for path, leaf in trainer.shapes.items()
+    }
 
 
 def test_a_written_vocabulary_is_split_by_itself():
-    """Though that of what is read cannot be: 30,522 words on 4 devices."""
-    read = models.T5Config(vocab_size=30_522, emb_dim=8, num_heads=2, head_dim=4, mlp_dim=8, num_encoder_layers=1)
+    """Each vocabulary lies padded by itself, where it has to be: 30,522 words on 4 devices."""
+    read = models.T5Config(vocab_size=30_522, emb_dim=8, num_heads=4, head_dim=2, mlp_dim=8, num_encoder_layers=1)
     written = dataclasses.replace(read, vocab_size=48, num_decoder_layers=1)
     module = models.EncoderDecoder(read, written, share_embeddings=False)
     trainer = Trainer.create(models.EncoderDecoderModel(module), adamw(), make_mesh(2, 4), SHAPES)
     params = trainer.initial_params(0)
-    assert params["token_embedder/embedding"].sharding.spec == PartitionSpec(None, None)
+    assert params["token_embedder/embedding"].sharding.spec == PartitionSpec("model", None)
+    assert trainer.padded == {"token_embedder/embedding": (30_524, 8)}
     assert params["decoder_token_embedder/embedding"].sharding.spec == PartitionSpec("model", None)
     assert params["decoder/logits_dense/kernel"].sharding.spec == PartitionSpec(None, "model")
 
@@ -102,7 +109,7 @@ def test_parameters_without_names_get_them_by_path():
     }
     axes = logical_axes(shapes, None)
     mesh = make_mesh(2, 4)
-    specs = {path: s.spec for path, s in parameter_shardings(mesh, axes, fit_rules(mesh, shapes, axes)).items()}
+    specs = {path: s.spec for path, s in parameter_shardings(mesh, axes, rules_for(mesh, shapes, axes)).items()}
     split = [tuple(spec).index("model") if "model" in tuple(spec) else None for spec in specs.values()]
     assert split == [0, 1, 0, 1, 0, 1, None]
 

@@ -12,10 +12,10 @@ from tests.training.toy import ToyModel, toy_store
 MESHES = [(1, 1), (8, 1), (4, 2), (2, 4)]
 
 
-def losses(model, optimizer, mesh, *, steps=5, microbatches=1, rows=16, shard_over_data=False):
+def losses(model, optimizer, mesh, *, steps=5, microbatches=1, rows=16, sharding="tensor"):
     """Loss of every step, and the parameters after the last."""
     batches = make_batches(toy_store(), batch_size=rows, lengths={"inputs": 32, "targets": 8})
-    trainer = Trainer.create(model, optimizer, make_mesh(*mesh), batches.input_shapes, shard_over_data=shard_over_data)
+    trainer = Trainer.create(model, optimizer, make_mesh(*mesh), batches.input_shapes, sharding=sharding)
     learn, frozen = trainer.split(trainer.initial_params(1))
     state = trainer.initial_state(learn)
     update = trainer.update(seed=2, microbatches=microbatches)
@@ -40,7 +40,7 @@ def test_every_mesh_has_the_same_losses_with_dropout(optimizer):
         np.testing.assert_allclose(found, reference, atol=1e-5)
         for path in params:
             np.testing.assert_allclose(other[path], params[path], atol=2e-4)
-    found, _ = losses(model, optimizer, (4, 2), shard_over_data=True)
+    found, _ = losses(model, optimizer, (4, 2), sharding="fsdp")
     np.testing.assert_allclose(found, reference, atol=1e-5)
 
 
