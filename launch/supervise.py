@@ -1,12 +1,11 @@
 r"""Starts one process of a run, watches all of them, and starts it again after a fault: one supervisor on each host.
 
-  python -m launch.supervise --hosts=slurm --watch=runs/mine/watch -- launch.recipe \
-      --gin_file=gin_configs/systems/gdr.gin --gin.CORPUS=\"my_beir_folder\" --gin.MODEL_DIR=\"runs/mine\"
+  python -m launch.supervise --hosts=slurm --watch=runs/mine/watch -- launch.recipe FLAGS
 
-Each process gives signs of life into the folder --watch, which all hosts see. Where one gives none, or gives them while
-its work stands still for long, every supervisor names it and its host, ends its own process, and all start again
-together. What was finished stays, and training goes on from its latest checkpoint. --restarts of --within minutes end
-it for good. Bad input and a request to stop are no faults.
+FLAGS are those of the program. Each process gives signs of life into the folder --watch, which all hosts see. Where one
+gives none, or gives them while its work stands still for long, every supervisor names it and its host, ends its own
+process, and all start again together. What was finished stays, and training goes on from its latest checkpoint.
+--restarts of --within minutes end it for good. Bad input and a request to stop are no faults.
 """
 
 from __future__ import annotations
