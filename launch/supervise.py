@@ -1,12 +1,11 @@
 r"""Starts one process of a run, watches all of them, and starts it again after a fault: one supervisor on each host.
 
-  python -m launch.supervise --hosts=slurm --watch=runs/mine/watch -- launch.recipe \
-      --gin_file=gin_configs/systems/gdr.gin --gin.CORPUS=\"my_beir_folder\" --gin.MODEL_DIR=\"runs/mine\"
+  python -m launch.supervise --hosts=slurm --watch=runs/mine/watch -- launch.recipe FLAGS
 
-Each process gives signs of life into the folder --watch, which all hosts see. Where one gives none, or gives them while
-its work stands still for long, every supervisor names it and its host, ends its own process, and all start again
-together. What was finished stays, and training goes on from its latest checkpoint. --restarts of --within minutes end
-it for good. Bad input and a request to stop are no faults.
+FLAGS are those of the program. Each process gives signs of life into the folder --watch, which all hosts see. Where one
+gives none, or gives them while its work stands still for long, every supervisor names it and its host, ends its own
+process, and all start again together. What was finished stays, and training goes on from its latest checkpoint.
+--restarts of --within minutes end it for good. Bad input and a request to stop are no faults.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ flags.adopt_module_key_flags(hosts)
 _LOOK_S = 0.5
 _GRACE_S = 40.0  # for a process to keep a checkpoint when it is asked to stop
 _GATHER_S = 60.0  # for the supervisors to have ended their processes, and for processes to give their first sign
-_NO_FAULT = (0, 2, 130, 143)  # finished, bad input, interrupted, asked to stop
+_SOON_S = 3.0
+_FOR_GOOD = (2, 130)  # bad input, interrupted: none of the processes need start again
+_NO_FAULT = (0, 143, *_FOR_GOOD)  # finished, asked to stop
+_OVER = "over"
 
 
 @dataclasses.dataclass
@@ -175,6 +177,10 @@ class Supervisor:
             code = child.poll()
             if code is not None:
                 code = code if code >= 0 else 128 - code
+                if code in _FOR_GOOD:
+                    (folder / _OVER).touch()
+                elif code not in _NO_FAULT and self._is_over(folder):
+                    return _FOR_GOOD[0]
                 if code in _NO_FAULT:
                     ended_file(folder, self._process).touch()
                 else:
@@ -185,12 +191,25 @@ class Supervisor:
                 child.send_signal(signal.SIGTERM)
             if asked_at is not None and time.monotonic() - asked_at > _GRACE_S:
                 return self._end(child, 143)
+            if (folder / _OVER).exists():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(_SOON_S)  # it may be about to say the same
+                return self._end(child, _FOR_GOOD[0])
             if (folder / "fault.json").exists():
                 return self._end(child, 1)
             if why := watch.fault():
                 self._blame(folder, why)
                 return self._end(child, 1)
             time.sleep(_LOOK_S)
+
+    def _is_over(self, folder: pathlib.Path) -> bool:
+        """Whether another process has ended for good, of which JAX may have told this one first."""
+        deadline = time.monotonic() + _SOON_S
+        while time.monotonic() < deadline:
+            if (folder / _OVER).exists():
+                return True
+            time.sleep(_LOOK_S / 2)
+        return False
 
     def _end(self, child: subprocess.Popen, code: int) -> int:
         child.kill()  # works on one that is stopped, too

@@ -81,7 +81,7 @@ def test_help_says_how_and_is_no_failure(program, flag):
     assert " ".join(said.split()).startswith(" ".join(doc.split()))  # what it does, and an example, come first
     assert f"python -m launch.{program} " in said.split("flags:")[0]
     assert ("--gin_file" in said) == (program in WITH_GIN)
-    assert any(f"--{flag}: " in said for flag in ("index", "run", "raw")) or program in WITH_GIN
+    assert any(f"--{flag}: " in said for flag in ("index", "run", "raw", "watch")) or program in WITH_GIN
     assert "--alsologtostderr" not in said  # absl's own are for --helpfull
 
 

@@ -23,6 +23,8 @@ first = not (folder / f"was_here_{process}").exists()
 (folder / f"was_here_{process}").touch()
 if kind == "fails" or (kind == "fails once" and first and process == "1"):
     sys.exit(9)
+if kind == "bad input" and process == "1":
+    sys.exit(2)
 for _ in range(20 if first and kind != "ends" else 2):
     time.sleep(1)
 """
@@ -87,6 +89,12 @@ def test_one_that_fails_takes_all_to_the_next_attempt(tmp_path):
     said = ended(supervised(tmp_path, "fails once"))
     assert [code for _, code in said] == [0, 0]
     assert all("Attempt 1 ended: process 1 ended with code 9." in text for text, _ in said)
+
+
+def test_bad_input_is_the_end_for_all(tmp_path):
+    said = ended(supervised(tmp_path, "bad input"))
+    assert [code for _, code in said] == [2, 2]
+    assert len(list((tmp_path / "watch").glob("attempt_*"))) == 1
 
 
 def test_too_many_faults_are_the_end(tmp_path):
