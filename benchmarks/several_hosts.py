@@ -5,6 +5,13 @@ attention), and compared with XLA's own count. On a GPU these operations a secon
 maker states for bfloat16: T5-base, 223 million parameters, float32 parameters and AdamW, products in bfloat16, dropout
 off, random tokens without padding. Beam search of a T5-base decoder on 32 queries with 100 beams each is judged by the
 least time that the GPU's memory and arithmetic allow (`roofline`). Both exist where JAX sees a GPU.
+
+Small networks of T5, BERT with a T5's decoder, and GDR are trained under every set of sharding rules on 8 simulated
+devices beside one (`small_training`), whose sizes divide none of the tables; in bfloat16, and with layers computed
+again for gradients, over 200 steps beside float32 that remembers all. An update of a T5 on a CPU is timed beside that
+of `transformers` (`transformers_training`), on 2 threads:
+
+    JAX_PLATFORMS=cpu taskset -c 0,1 python -m benchmarks.several_hosts --rows='transformers*'
 """
 
 from __future__ import annotations
@@ -12,10 +19,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
+from typing import Any
 
 import jax
 
-from benchmarks import harness
+from benchmarks import harness, small_training, transformers_training
 from benchmarks.model_flops import Lengths
 from benchmarks.random_decoder import CODES, DOCIDS, LEVELS, VOCABULARY
 from benchmarks.roofline import roofline
@@ -65,6 +73,64 @@ def gpu_rows() -> list[harness.Row]:
     return found
 
 
+def mesh_rows() -> list[harness.Row]:
+    """What training is like on other meshes, in bfloat16 and with less remembered."""
+    sizes = {"T5": dataclasses.asdict(small_training.T5), "BERT": dataclasses.asdict(small_training.BERT)}
+    shape = {"rows": small_training.ROWS, "inputs": small_training.LENGTH, "pairs": small_training.PAIRS}
+    found = []
+    for sharding, mesh in small_training.MESHES.items():
+        for name in small_training.MODELS:
+            found.append(
+                harness.Row(
+                    name=f"{sharding}, {name}, 8 devices",
+                    config={**sizes, **shape, "mesh": mesh, "steps": 20},
+                    measure=functools.partial(small_training.on_eight_devices, name, sharding),
+                    at_most={"loss difference": 1e-5, "parameter difference": 1e-5, "largest share": 1.1},
+                    seeds=(0,),
+                )
+            )
+    for name in small_training.MODELS:
+        kinds: dict[str, dict[str, Any]] = {"bfloat16": {"precision": "bfloat16"}, "layers again": {"remat": "layers"}}
+        for what, settings in kinds.items():
+            found.append(
+                harness.Row(
+                    name=f"{what}, {name}, 200 steps",
+                    config={**sizes, **shape, **settings, "steps": 200, "means of": 20},
+                    measure=functools.partial(small_training.beside_float32, name, **settings),
+                    at_most={"relative difference": 0.005},
+                    seeds=(0,),
+                )
+            )
+        found.append(
+            harness.Row(
+                name=f"remembered, {name}, layers again",
+                config={**sizes, **shape, "remat": "layers"},
+                measure=functools.partial(small_training.remembered, name, "layers"),
+                at_most={"share of bytes": 0.5},
+            )
+        )
+    return found
+
+
+def peer_rows() -> list[harness.Row]:
+    """Updates beside those of `transformers`."""
+    found = []
+    for packed, floor in ((False, 1.0), (True, 1.8)):
+        config = {"network": dataclasses.asdict(transformers_training.CONFIG), "rows": transformers_training.ROWS}
+        found.append(
+            harness.Row(
+                name=f"transformers, {'packed' if packed else 'one question a row'}",
+                config={**config, "questions": "squad_dev, in words", "turns": 5},
+                measure=functools.partial(transformers_training.beside_transformers, packed=packed),
+                at_least={"times faster": floor},
+                at_most={} if packed else {"loss difference": 1e-3},
+                seeds=(0,),
+                speed=True,
+            )
+        )
+    return found
+
+
 def rows() -> list[harness.Row]:
     """The table."""
     size = Lengths(8, 128, 64)
@@ -77,6 +143,7 @@ def rows() -> list[harness.Row]:
             at_most={"share of XLA's count": 1.0},
         )
     ]
+    found += mesh_rows() + peer_rows()
     if jax.default_backend() == "gpu":
         return found + gpu_rows()
     print("several_hosts: JAX sees no GPU, so its rows are not run", file=sys.stderr)
