@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import collections
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -150,8 +152,21 @@ def of_json(said: Mapping[str, Any], process: int) -> InputError:
 
 
 def ask_to_stop(*_: Any) -> None:
-    """Asks this process to end where it can go on later; a handler of signals."""
+    """Asks this process to end where it can go on later; a handler of SIGTERM. A second one ends it at once."""
+    if _asked.is_set():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
     _asked.set()
+
+
+def stop_alone(where: str) -> None:
+    """Ends a process that is alone and was asked to. Threads beside the main one leave that to it.
+
+    Raises:
+      Stopped: `where` it was, such as "while mining".
+    """
+    if count() == 1 and _asked.is_set() and threading.current_thread() is threading.main_thread():
+        raise Stopped(where)
 
 
 def stop_here() -> bool:

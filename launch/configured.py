@@ -17,7 +17,7 @@ import launch.show  # noqa: F401  gin files name it, whichever program reads the
 from gr_jax import systems
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Searcher
-from launch import hosts
+from launch import hosts, program
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "A gin file; later files override earlier ones.")
@@ -42,6 +42,7 @@ def run_system(until: str = "") -> Searcher | None:
             "run.system names no system",
             "Begin with --gin_file=gin_configs/systems/NAME.gin; python -m launch.recipe --list shows them.",
         )
+    program.stop_on_sigterm()
     if hosts.HOSTS.value:
         hosts.start(hosts.found(hosts.HOSTS.value, os.environ))
         hosts.agree(gin.config_str())

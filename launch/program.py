@@ -59,7 +59,6 @@ def run(main: Callable[..., None]) -> None:
     warnings.showwarning = note  # type: ignore[assignment]
     # absl shows INFO; that JAX found no TPU on a laptop is nobody's news.
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
-    stop_on_sigterm()
     signs.give()
     app.run(guarded, argv=rewrite_gin_flags(sys.argv), flags_parser=_parse)
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -16,8 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from gr_jax import processes, storage
 from gr_jax import progress as progress_lib
-from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.storage.folder import MANIFEST
 
@@ -69,6 +70,7 @@ def encode_in_shards(
 
     Raises:
       InputError: no texts, settings out of their range, a full disk, or files of others where the shards are to go.
+      Stopped: behind a shard, where all processes were asked to end.
     """
     folder = pathlib.Path(folder)
     index, count = process or (jax.process_index(), jax.process_count())
@@ -91,6 +93,8 @@ def encode_in_shards(
     if work is None:
         shards.refuse_others()  # before hours of work: at its end the shards are removed
     mine = range(index, len(keys), count)
+    # A thread beside training, or one process alone, comes to no point where all end.
+    together = count == processes.count() and threading.current_thread() is threading.main_thread()
     left = [number for number in mine if not shards.finished(number, keys[number])]
     total, todo = (sum(map(shards.size, numbers)) for numbers in (mine, left))
     with progress_lib.bar("Encoding documents", total, enabled=progress) as bar:
@@ -102,8 +106,12 @@ def encode_in_shards(
             speed = (bar.done + texts_done - before) / max(time.monotonic() - started, 1e-9)
             bar.advance(texts_done, note=f"{speed:.0f} documents/s")
 
-        for number in left:
-            shards.write(number, keys[number], encode(shards.texts(number), advance))
+        wanted = set(left)
+        for number in range(index, -(-len(keys) // count) * count, count):  # as many rounds in every process
+            if number in wanted:
+                shards.write(number, keys[number], encode(shards.texts(number), advance))
+            if together and processes.stop_here():
+                raise processes.Stopped("while encoding")
     others = [number for number in range(len(keys)) if number % count != index]
     if not all(shards.finished(number, keys[number]) for number in others):
         return storage.is_complete(folder, kind, whole)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from gr_jax import processes
 from gr_jax import progress as progress_lib
 from gr_jax.errors import InputError
 
@@ -139,6 +140,7 @@ def retrieve_all(
             texts = queries.texts[start : start + batch_size]
             rankings.append(retriever.retrieve(texts, k))
             bar.advance(len(texts))
+            processes.stop_alone("while retrieving")
     if not rankings:
         raise InputError("there are no queries to answer", "Name a file or a split that has queries.")
     return stack_rankings(rankings)

@@ -11,7 +11,7 @@ import gin
 import numpy as np
 from jaxtyping import Int, Int32
 
-from gr_jax import clustering, dense, progress, retrievers, storage
+from gr_jax import clustering, dense, processes, progress, retrievers, storage
 from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
@@ -340,6 +340,7 @@ def mine(
             chunk = rows[start : start + _AT_ONCE]
             ranking[chunk] = retriever.retrieve([texts[row] for row in chunk.tolist()], depth).doc_index
             bar.advance(len(chunk))
+            processes.stop_alone("while mining")
     return tables.ranked_negatives(ranking, relevant, kept, skip=skip)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int32
 
+from gr_jax import processes, storage
 from gr_jax import progress as progress_lib
-from gr_jax import storage
 from gr_jax.corpus import Dataset, Queries
 from gr_jax.errors import InputError
 from gr_jax.losses.ranking import (
@@ -285,6 +285,7 @@ def teacher_scores(
                 storage.write_bytes(kept, content.getvalue())
             parts.append(storage.load_array(kept, dtype=np.float32, ndim=2))
             bar.advance(len(questions[block]))
+            processes.stop_alone("while asking the teacher")
     np.save(place.folder / _SCORES, np.concatenate(parts))
     shutil.rmtree(place.work, ignore_errors=True)
 

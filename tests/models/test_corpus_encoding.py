@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
+from gr_jax import processes as run_processes
 from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.models import encode_corpus, load_embeddings, shards
@@ -63,6 +64,24 @@ def test_what_is_there_is_not_encoded_again(tmp_path, encoder):
     assert counting.seen == TEXTS
     encode_corpus(counting, TEXTS, tmp_path / "embeddings", **{**SETTINGS, "max_length": 31})
     assert counting.seen == 2 * TEXTS
+
+
+def test_who_is_asked_to_stop_ends_behind_a_shard_and_goes_on_from_there(tmp_path, encoder, expected):
+    class Asked(Counting):
+        def encode(self, texts, **settings):
+            run_processes.ask_to_stop()
+            return super().encode(texts, **settings)
+
+    asked, counting = Asked(encoder), Counting(encoder)
+    try:
+        with pytest.raises(run_processes.Stopped, match="while encoding"):
+            encode_corpus(asked, TEXTS, tmp_path / "embeddings", **SETTINGS)
+    finally:
+        run_processes._asked.clear()
+    assert asked.seen == TEXTS[: encoding_run.SHARD]
+    found = encode_corpus(counting, TEXTS, tmp_path / "embeddings", **SETTINGS)
+    assert counting.seen == TEXTS[encoding_run.SHARD :]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_of_a_changed_corpus_only_the_changed_shards_are_encoded(tmp_path, encoder):

@@ -1,5 +1,9 @@
 """Losses that are not finite, or jump: training stops, leaves the update out, or goes back and leaves out the data."""
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -104,6 +108,26 @@ def test_settings_that_are_none(tmp_path):
             Faults(**wrong)
     with pytest.raises(InputError, match="goes back to a checkpoint only"):
         run(faults=Faults("back"))
+
+
+def test_a_second_sigterm_ends_a_process_at_once():
+    program = """if True:
+        import signal, time
+        from gr_jax import processes
+        signal.signal(signal.SIGTERM, processes.ask_to_stop)
+        print("ready", flush=True)
+        for _ in range(600):
+            time.sleep(0.1)
+            if processes.stop_here():
+                print("asked", flush=True)
+    """
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.stdout.readline() == "asked\n"  # it goes on
+    process.terminate()
+    assert process.wait(60) == -signal.SIGTERM
 
 
 def test_a_training_that_is_asked_to_end_goes_on_later(tmp_path):
