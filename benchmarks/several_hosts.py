@@ -1,4 +1,4 @@
-"""Training on many devices and on one fast one. `python -m benchmarks.several_hosts`.
+"""Training on many devices, on several hosts, and on one fast device: `python -m benchmarks.several_hosts`.
 
 What an update of a T5 costs is counted by `model_flops` (six operations a token for each parameter that multiplies, and
 attention), and compared with XLA's own count. On a GPU these operations a second are judged as a share of what its
@@ -12,6 +12,9 @@ again for gradients, over 200 steps beside float32 that remembers all. An update
 of `transformers` (`transformers_training`), on 2 threads:
 
     JAX_PLATFORMS=cpu taskset -c 0,1 python -m benchmarks.several_hosts --rows='transformers*'
+
+Two processes over loopback stand for two hosts (`several_hosts_faults`): they are killed at random, their checkpoints
+are damaged, and a save of 1 GB is timed.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import harness, small_training, transformers_training
+from benchmarks import harness, several_hosts_faults, small_training, transformers_training
 from benchmarks.model_flops import Lengths
 from benchmarks.random_decoder import CODES, DOCIDS, LEVELS, VOCABULARY
 from benchmarks.roofline import roofline
@@ -143,7 +146,7 @@ def rows() -> list[harness.Row]:
             at_most={"share of XLA's count": 1.0},
         )
     ]
-    found += mesh_rows() + peer_rows()
+    found += [*mesh_rows(), *peer_rows(), *several_hosts_faults.rows()]
     if jax.default_backend() == "gpu":
         return found + gpu_rows()
     print("several_hosts: JAX sees no GPU, so its rows are not run", file=sys.stderr)

@@ -1,8 +1,6 @@
 """Two processes of one run over loopback: killed at random, their checkpoints damaged; and what a save costs.
 
-    python -m benchmarks.several_hosts_faults
-
-Kills and damage are noted one by one under runs/several_hosts_faults, so that an interruption costs one of them.
+Rows of `benchmarks.several_hosts`. Kills and damage are noted one by one under runs/several_hosts_faults, so that an interruption costs one of them.
 """
 
 from __future__ import annotations
@@ -358,7 +356,3 @@ def rows() -> Sequence[harness.Row]:
             speed=True,
         ),
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(harness.main("several_hosts_faults", rows()))
