@@ -1,6 +1,7 @@
 """Two processes of one run over loopback: killed at random, their checkpoints damaged; and what a save costs.
 
-Rows of `benchmarks.several_hosts`. Kills and damage are noted one by one under runs/several_hosts_faults, so that an interruption costs one of them.
+Rows of `benchmarks.several_hosts`. Kills and damage are noted one by one under runs/several_hosts_faults, so that an
+interruption costs one of them.
 """
 
 from __future__ import annotations
