@@ -7,14 +7,16 @@ of the devices: those have to come in one order everywhere. A process that is al
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gr_jax import progress
 from gr_jax.errors import InputError
 
 # How long processes wait for what another one fills: the longest stage has to fit in.
@@ -26,6 +28,7 @@ _lock = threading.Lock()
 _rounds: collections.Counter[str] = collections.Counter()
 _asked = threading.Event()
 _points = 0
+_held = 0
 
 
 class Stopped(SystemExit):
@@ -159,13 +162,29 @@ def ask_to_stop(*_: Any) -> None:
     _asked.set()
 
 
+@contextlib.contextmanager
+def ends_itself() -> Iterator[None]:
+    """Inside, nothing ends this process but what is outside: training does so when it has kept a checkpoint."""
+    global _held
+    _held += 1
+    try:
+        yield
+    finally:
+        _held -= 1
+
+
+def may_end() -> bool:
+    """Whether this may be a place to end: not within `ends_itself`, and not in a thread beside the main one."""
+    return not _held and threading.current_thread() is threading.main_thread()
+
+
 def stop_alone(where: str) -> None:
-    """Ends a process that is alone and was asked to. Threads beside the main one leave that to it.
+    """Ends a process that is alone and was asked to, where it `may_end`.
 
     Raises:
       Stopped: `where` it was, such as "while mining".
     """
-    if count() == 1 and _asked.is_set() and threading.current_thread() is threading.main_thread():
+    if count() == 1 and _asked.is_set() and may_end():
         raise Stopped(where)
 
 
@@ -208,15 +227,16 @@ def _forget(name: str, place: str, own: str) -> None:
 
 def _hear(key: str, process: int, name: str, deadline: float) -> str:
     until = time.monotonic() + deadline
-    while True:
-        left = until - time.monotonic()
-        try:
-            return _client().blocking_key_value_get(key, max(1, min(_SLICE_MS, int(1000 * left))))
-        except Exception as error:  # of XLA's client; it has no class for each cause
-            if "DEADLINE_EXCEEDED" not in str(error):
-                raise
-            if left <= 0:
-                raise InputError(
-                    f"process {process} did not come to {name!r} within {deadline:.0f} s",
-                    "See its log; the same command goes on from what is finished.",
-                ) from error
+    with progress.waiting(f"waits for process {process}"):
+        while True:
+            left = until - time.monotonic()
+            try:
+                return _client().blocking_key_value_get(key, max(1, min(_SLICE_MS, int(1000 * left))))
+            except Exception as error:  # of XLA's client; it has no class for each cause
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    raise
+                if left <= 0:
+                    raise InputError(
+                        f"process {process} did not come to {name!r} within {deadline:.0f} s",
+                        "See its log; the same command goes on from what is finished.",
+                    ) from error

@@ -21,6 +21,7 @@ class _Signs:
     silent: bool = False
     advances: int = 0
     note: str = ""
+    waits: int = 0
 
 
 _signs = _Signs()
@@ -31,9 +32,23 @@ def silence() -> None:
     _signs.silent = True
 
 
-def signs() -> tuple[int, str]:
-    """How often any work in this process has advanced, and the last of it; for whoever watches whether it hangs."""
-    return _signs.advances, _signs.note
+def signs() -> tuple[int, str, bool]:
+    """How often any work in this process has advanced, the last of it, and whether it waits for another process; for
+    whoever watches whether it hangs."""
+    return _signs.advances, _signs.note, _signs.waits > 0
+
+
+@contextlib.contextmanager
+def waiting(note: str) -> Iterator[None]:
+    """Inside, this process waits for another one, and its work stands still for a reason."""
+    before, _signs.note = _signs.note, note
+    _signs.waits += 1
+    try:
+        yield
+    finally:
+        _signs.waits -= 1
+        _signs.note = before
+        _signs.advances += 1
 
 
 class Bar:

@@ -14,7 +14,7 @@ import gin
 from absl import flags
 
 import launch.show  # noqa: F401  gin files name it, whichever program reads them
-from gr_jax import systems
+from gr_jax import processes, systems
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Searcher
 from launch import hosts, program
@@ -45,6 +45,8 @@ def run_system(until: str = "") -> Searcher | None:
     program.stop_on_sigterm()
     if hosts.HOSTS.value:
         hosts.start(hosts.found(hosts.HOSTS.value, os.environ))
+        if processes.count() == 1:
+            program.stop_on_sigterm()  # JAX has taken the signal, and asks nobody where there is one process
         hosts.agree(gin.config_str())
     return systems.run.run(until=until)
 

@@ -26,8 +26,9 @@ def give() -> None:
 def _give(path: pathlib.Path) -> None:
     beat = 0
     while True:
-        advances, note = progress.signs()
+        advances, note, waits = progress.signs()
         said = {"beat": beat, "host": socket.gethostname(), "pid": os.getpid(), "advances": advances, "note": note}
+        said["waits"] = waits
         beside = path.with_name(f".{path.name}.new")
         with contextlib.suppress(OSError):  # a disk that is full for a moment must not end what it watches
             beside.write_text(json.dumps(said), "utf-8")

@@ -77,6 +77,7 @@ class Watch:
     def fault(self) -> str:
         """What is wrong with one of them; "" where nothing is."""
         now = self._now()
+        idle = self._waiting()
         for process, seen in enumerate(self._seen):
             said = _read(file_of(self._folder, process))
             if said is not None:
@@ -95,9 +96,15 @@ class Watch:
             if now - seen.beat_at > allowed:
                 state = "it does not run: it is stopped, or its host is" if seen.said else "it did not start"
                 return f"{where} has given no sign of life for {now - seen.beat_at:.0f} s: {state}"
-            if seen.said and now - seen.moved_at > self._still:
+            if seen.said and process not in idle and now - seen.moved_at > self._still:
                 return f"{where} is alive, and its work has stood still for {now - seen.moved_at:.0f} s"
         return ""
+
+    def _waiting(self) -> set[int]:
+        """Those that wait for another process, whose work it is that may stand still; nobody where all do."""
+        left = [n for n in range(len(self._seen)) if not ended_file(self._folder, n).exists()]
+        waiting = {n for n in left if self._seen[n].said.get("waits")}
+        return set() if len(waiting) == len(left) else waiting
 
 
 def file_of(folder: pathlib.Path, process: int) -> pathlib.Path:
@@ -153,8 +160,10 @@ class Supervisor:
         if not there:
             return 1
         attempt = int(there[-1].name.rpartition("_")[2])
-        if (there[-1] / f"ready_{self._process:05d}").exists():
-            self._blame(there[-1], f"the supervisor of process {self._process} was started again")
+        last = there[-1]
+        if (last / f"ready_{self._process:05d}").exists():
+            if not ended_file(last, self._process).exists() and not (last / _OVER).exists():
+                self._blame(last, f"the supervisor of process {self._process} was started again")
             attempt += 1
         return attempt
 
@@ -190,6 +199,7 @@ class Supervisor:
                 asked_at = time.monotonic()
                 child.send_signal(signal.SIGTERM)
             if asked_at is not None and time.monotonic() - asked_at > _GRACE_S:
+                ended_file(folder, self._process).touch()
                 return self._end(child, 143)
             if (folder / _OVER).exists():
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -245,11 +255,17 @@ def _read(path: pathlib.Path) -> dict[str, Any] | None:
 
 
 def main(words: Sequence[str]) -> None:
-    if not words or not words[0].startswith("launch.") or not _WATCH.value or not hosts.HOSTS.value:
+    missing = [
+        *([] if words and words[0].startswith("launch.") else ["a command such as launch.recipe, after --"]),
+        *([] if _WATCH.value else ["--watch"]),
+        *([] if hosts.HOSTS.value else ["--hosts"]),
+    ]
+    if missing:
         raise InputError(
-            "a command, --hosts and --watch are wanted", "Write --hosts=slurm --watch=FOLDER -- launch.recipe ….",
+            f"missing: {', '.join(missing)}", "Write --hosts=slurm --watch=FOLDER -- launch.recipe ….",
             value=" ".join(words),
         )  # fmt: skip
+    assert _WATCH.value and hosts.HOSTS.value
     cluster = hosts.found(hosts.HOSTS.value, os.environ)
     told = [f"--hosts={hosts.HOSTS.value}"]
     if hosts.HOSTS.value == "bare":

@@ -9,7 +9,6 @@ import os
 import pathlib
 import re
 import shutil
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -93,8 +92,8 @@ def encode_in_shards(
     if work is None:
         shards.refuse_others()  # before hours of work: at its end the shards are removed
     mine = range(index, len(keys), count)
-    # A thread beside training, or one process alone, comes to no point where all end.
-    together = count == processes.count() and threading.current_thread() is threading.main_thread()
+    # One process alone, or what runs beside or within training, comes to no point where all end.
+    together = count == processes.count() and processes.may_end()
     left = [number for number in mine if not shards.finished(number, keys[number])]
     total, todo = (sum(map(shards.size, numbers)) for numbers in (mine, left))
     with progress_lib.bar("Encoding documents", total, enabled=progress) as bar:

@@ -102,7 +102,7 @@ class Runner:
                     self._make(stage, corpus)
         elif processes.broadcast(f"{name} is to be made"):
             work = self._work(stage)
-            own = work / f".process_{processes.index():05d}"
+            own = work.with_name(f".{work.name}.process_{processes.index():05d}")
             shutil.rmtree(own, ignore_errors=True)
             try:
                 (own / "folder").mkdir(parents=True)
@@ -162,7 +162,7 @@ class Runner:
             stage.function.function(Place(new, work, notes), **self._inputs(stage), **stage.settings)
             seconds = before + time.monotonic() - started  # of all starts together
             notes["seconds"] = seconds
-            if in_one_go:  # of all cores together: what it took however busy the machine was
+            if in_one_go and processes.count() == 1:  # of all cores together: what it took however busy the machine was
                 notes["core_seconds"] = time.process_time() - core_started
             notes |= {"config": stage.config, "version": stage.version, "inputs": _names(stage)}
         if stage.shared or not stage.function.trains:  # kept against interruptions; a model's checkpoints stay

@@ -23,6 +23,7 @@ from gr_jax.storage.checksums import sha256
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 _OWN_CHECKSUM = "manifest_sha256"
+_GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,15 +133,15 @@ def is_complete(path: str | os.PathLike, kind: str, made_from: str) -> bool:
 def _read_manifest(path: pathlib.Path, kind: str | None) -> bytes:
     try:
         return _bytes_of(path / MANIFEST)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    except _GONE as error:
         raise DamagedError(
             "no such artefact: there is no manifest.json",
             f"Name a folder that holds {'an artefact' if kind is None else f'a finished {kind!r} artefact'}, "
             "or run the stage that writes it.",
             file=path,
         ) from error
-    except OSError as error:
-        raise DamagedError(f"cannot be read: {error}", "Name a folder that can be read.", file=path) from error
+    except OSError as error:  # of a disk or its rights: the artefact may be sound
+        raise InputError(f"cannot be read: {error}", "Name a folder that can be read.", file=path) from error
 
 
 def _bytes_of(file: pathlib.Path) -> bytes:
@@ -186,7 +187,8 @@ def _check(
                     file=file,
                 )
         except OSError as error:
-            raise DamagedError(
+            wrong = DamagedError if isinstance(error, _GONE) else InputError
+            raise wrong(
                 f"a file of this artefact is missing or cannot be read: {error.strerror}",
                 "Copy the artefact again whole, or make it again.",
                 file=file,

@@ -129,11 +129,11 @@ class Arrays:
 
     def __init__(self, folder: pathlib.Path, count: int, described: Mapping[str, Any]):
         self._folder, self._described = folder, described
-        self._pieces: dict[tuple[str, str], list[tuple[Bounds, pathlib.Path, int, int, int]]] = {}
+        self._pieces: dict[tuple[str, str], list[tuple[Bounds, pathlib.Path, Callable, int, int, int]]] = {}
         for process in range(count):
             listing = json.loads((folder / f"{_name(process)}.json").read_text("utf-8"))
-            self._make = CHECKSUMS.get(listing["checksum"])
-            if self._make is None:
+            make = CHECKSUMS.get(listing["checksum"])  # another host may have made another kind
+            if make is None:
                 raise InputError(
                     "this checkpoint has checksums that need another package",
                     "pip install google-crc32c.",
@@ -147,7 +147,7 @@ class Arrays:
                 raise DamagedError(f"{found} where {listing['bytes']} bytes were written", _COPY_AGAIN, file=file)
             for group, path, bounds, *where in listing["pieces"]:
                 place = tuple((int(start), int(stop)) for start, stop in bounds)
-                self._pieces.setdefault((group, path), []).append((place, file, *where))
+                self._pieces.setdefault((group, path), []).append((place, file, make, *where))
 
     def read(self, group: str, path: str, wanted: Iterable[Bounds] | None = None) -> dict[Bounds, np.ndarray]:
         """Parts of an array, checked.
@@ -165,12 +165,14 @@ class Arrays:
         held: dict[Bounds, np.ndarray] = {}
         for part in dict.fromkeys([whole] if wanted is None else wanted):
             filled, target = 0, None
-            for bounds, file, offset, size, checksum in self._pieces.get((group, path), ()):
+            for bounds, file, make, offset, size, checksum in self._pieces.get((group, path), ()):
                 common = _overlap(part, bounds)
                 if common is None:
                     continue
                 if bounds not in held:
-                    held[bounds] = self._piece(file, offset, size, checksum, bounds, np.dtype(dtype), f"{group} {path}")
+                    held[bounds] = _piece(
+                        file, make, offset, size, checksum, bounds, np.dtype(dtype), f"{group} {path}"
+                    )
                 if common == part == bounds:
                     target, filled = held[bounds], held[bounds].size
                     break
@@ -192,16 +194,21 @@ class Arrays:
         parts = self.read(group, path, sorted(needed))
         return jax.make_array_from_callback(tuple(shape), sharding, lambda where: parts[_bounds(where, shape)])
 
-    def _piece(
-        self, file: pathlib.Path, offset: int, size: int, checksum: int, bounds: Bounds, dtype: np.dtype, name: str
-    ) -> np.ndarray:
-        data = np.fromfile(file, np.uint8, size, offset=offset)
-        assert self._make is not None
-        if len(data) != size or self._make(data.data) != checksum:
-            raise DamagedError(
-                f"altered: the checksum of {name} is not the one that was written", _COPY_AGAIN, file=file
-            )
-        return data.view(dtype).reshape([stop - start for start, stop in bounds])
+
+def _piece(
+    file: pathlib.Path,
+    make: Callable[[Any], int],
+    offset: int,
+    size: int,
+    checksum: int,
+    bounds: Bounds,
+    dtype: np.dtype,
+    name: str,
+) -> np.ndarray:
+    data = np.fromfile(file, np.uint8, size, offset=offset)
+    if len(data) != size or make(data.data) != checksum:
+        raise DamagedError(f"altered: the checksum of {name} is not the one that was written", _COPY_AGAIN, file=file)
+    return data.view(dtype).reshape([stop - start for start, stop in bounds])
 
 
 def _name(process: int) -> str:

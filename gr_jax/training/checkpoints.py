@@ -147,8 +147,10 @@ class Checkpoints:
     def _check_best(self, step: int, snapshot: Snapshot) -> None:
         """Raises DamagedError where the best of the evaluations so far is gone: training could not end with it."""
         best = snapshot.progress.get("best_step")
-        if best is None or best == step or not processes.first():
+        if best is None or best == step:
             return
+        if not processes.first() and _format_of(path_of(self.folder, best)) != _ORBAX:
+            return  # Orbax itself waits for all processes where one reads
         try:
             load_params(path_of(self.folder, best))
         except InputError as error:
@@ -328,6 +330,14 @@ def load_hooks(folder: str | os.PathLike) -> tuple[dict[str, Any], Flat]:
     folder = pathlib.Path(folder)
     meta = _read_manifest(folder).meta
     return meta["hooks"], _restore(folder, meta, [HOOKS], {})[HOOKS]
+
+
+def _format_of(folder: pathlib.Path) -> int:
+    """How its arrays lie; what cannot be read counts as ours, and is refused by whoever reads it."""
+    try:
+        return int(storage.read_folder(folder, KIND, verify=False).meta.get("format", _ORBAX))
+    except InputError:
+        return _FORMAT
 
 
 def _read_manifest(folder: pathlib.Path) -> storage.Manifest:

@@ -32,7 +32,7 @@ class Faults:
       not_finite: where loss or gradient is not finite.
       spike: where a loss is more than `factor` times the mean of the `window` before it; None: it is no fault.
       factor, window: see `spike`. The last loss is not among those before it: nobody waits for it.
-      most: faults in a row, without a checkpoint or a sound update between them, after which training stops.
+      most: updates left out in a row, or goings back without a checkpoint between them, after which training stops.
 
     Raises:
       InputError: a kind that does not exist, or numbers out of their range.
@@ -77,7 +77,7 @@ class Watch:
     def __init__(self, faults: Faults):
         self._faults = faults
         self._losses: collections.deque[tuple[int, float]] = collections.deque(maxlen=faults.window + 2)
-        self._in_row = 0
+        self._in_row = self._backs = 0
 
     def limit(self, step: int) -> float:
         """The loss above which the update that makes `step` is a spike; infinite where nothing is."""
@@ -100,11 +100,13 @@ class Watch:
             return
         why = f"step {step}: loss {loss}, gradient norm {norm}" + (f", limit {self.limit(step):.4g}" if finite else "")
         self._in_row += 1
-        if kind == "stop" or self._in_row > self._faults.most:
-            often = f" This was fault {self._in_row} in a row." if self._in_row > 1 else ""
+        self._backs += kind == "back"
+        faults = max(self._in_row, self._backs)
+        if kind == "stop" or faults > self._faults.most:
+            often = f" This was fault {faults} in a row." if faults > 1 else ""
             raise FloatingPointError(
-                f"{why}.{often} Lower the learning rate, warm up longer or clip gradients; the checkpoints before are "
-                "as they were."
+                f"{why}.{often} Lower the learning rate, warm up longer or clip gradients, or in a new folder let "
+                'not_finite or spike be "skip" or "back"; the checkpoints before are as they were.'
             )
         if kind == "back":
             raise GoBack(step, why)
@@ -115,6 +117,10 @@ class Watch:
         in_row = self._in_row
         self.restore(state)
         self._in_row = in_row
+
+    def saved(self) -> None:
+        """A checkpoint was kept: whoever goes back now does not go where the last one went."""
+        self._backs = 0
 
     def progress(self) -> dict[str, Any]:
         """What a checkpoint keeps; nothing where nothing is judged by what was before."""

@@ -161,7 +161,8 @@ def train(
             params = {path: on_hosts.local(x) for path, x in trainer.cut({**frozen, **state.params}).items()}
 
             def measure() -> dict[str, float]:
-                return {name: float(value) for name, value in evaluate(unflatten(params), step).items()}
+                with processes.ends_itself():
+                    return {name: float(value) for name, value in evaluate(unflatten(params), step).items()}
 
             scores = processes.by_first("evaluation", measure)
             if evaluations.add(step, scores) and store is None:
@@ -179,6 +180,7 @@ def train(
             arrays = {**trainer.to_arrays(state, frozen), checkpoints_lib.HOOKS: made}
             store.save(snapshot, arrays, best=evaluations.best_step)
             saved, passed = step, 0
+            watch.saved()
 
     def go_back(fault: GoBack) -> TrainState:
         """From the latest checkpoint, behind all the data that was used since, here and in earlier goings back."""
@@ -318,8 +320,9 @@ def _check_shares(mesh: Mesh) -> None:
     owners = [{device.process_index for device in row.flat} for row in mesh.devices]
     if count > 1 and owners != [{place * count // along} for place in range(along)]:
         raise InputError(
-            f"a mesh with {along} devices along data does not split batches evenly over {count} processes",
-            "Choose a data axis that is a multiple of the number of processes.",
+            f"this mesh does not give each of {count} processes an equal share of a batch's rows",
+            f"Use mesh=(0, 1), or axes whose product is all {jax.device_count()} devices, with a data axis that is a "
+            f"multiple of {count}.",
             value=dict(mesh.shape),
         )
 

@@ -8,8 +8,9 @@ is split for the sake of memory alone, lie padded with zeros where the mesh does
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -176,7 +177,14 @@ def cut(value: Any, shape: tuple[int, ...]) -> Any:
     if value.is_fully_addressable:
         return np.asarray(value)[part]
     assert isinstance(value.sharding, NamedSharding)
-    return jax.jit(lambda x: x[part], out_shardings=NamedSharding(value.sharding.mesh, PartitionSpec()))(value)
+    return _cut_whole(value.sharding.mesh, shape)(value)
+
+
+@functools.cache
+def _cut_whole(mesh: Mesh, shape: tuple[int, ...]) -> Callable[[jax.Array], jax.Array]:
+    """Kept, so that no save compiles it again."""
+    part = tuple(slice(size) for size in shape)
+    return jax.jit(lambda x: x[part], out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
 def parameter_shardings(mesh: Mesh, axes: Mapping[str, Axes], rules: Rules) -> dict[str, NamedSharding]:

@@ -61,9 +61,10 @@ class StepLog:
         step, metrics, examples = self._pending.popleft()
         values = {name: (float(total), float(weight)) for name, (total, weight) in jax.device_get(metrics).items()}
         loss = values["loss"][0] / (values["loss"][1] or 1.0)
+        sound = math.isfinite(loss) and math.isfinite(values["gradient_norm"][0])
         self._watch.judge(step, loss, values["gradient_norm"][0])
         for name, (total, weight) in values.items():
-            if not (math.isfinite(total) and math.isfinite(weight)):  # of an update that was left out
+            if not sound and not (math.isfinite(total) and math.isfinite(weight)):  # of an update that was left out
                 continue
             before = self._sums.get(name, (0.0, 0.0))
             self._sums[name] = (before[0] + total, before[1] + weight)

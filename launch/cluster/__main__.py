@@ -57,10 +57,11 @@ def slurm(words: Sequence[str]) -> str:
         "# The coordinator is the first host, at port 20000 + job id mod 20000.",
         f"srun --kill-on-bad-exit=1 --output={_NAME.value}-%j-host%t.log{inside} {command_of(words, 'slurm')}",
         "status=$?",
-        f'if [ $status -ne 0 ] && [ $status -ne 2 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {_RESTARTS.value} ]; then',
-        "  scontrol requeue $SLURM_JOB_ID",
-        "fi",
-        "exit $status",  # 2 is bad input, and would be again
+        "case $status in",
+        "  0|2|143) ;;  # finished, bad input, asked to stop",
+        f'  *) [ "${{SLURM_RESTART_COUNT:-0}}" -ge {_RESTARTS.value} ] || scontrol requeue $SLURM_JOB_ID ;;',
+        "esac",
+        "exit $status",
     ]
     return "\n".join(lines)
 

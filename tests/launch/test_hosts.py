@@ -118,7 +118,7 @@ def test_a_taken_port_is_named():
 def test_what_would_be_started():
     told = ("--nodes=2", "--dry", "--restarts=5", "--", "launch.recipe", '--gin.CORPUS="a b"')
     slurm = forked("cluster", "slurm", "--processes_per_node=4", *told).stdout
-    assert "--ntasks-per-node=4" in slurm and "-lt 5 ]" in slurm and "scontrol requeue" in slurm
+    assert "--ntasks-per-node=4" in slurm and "-ge 5 ]" in slurm and "scontrol requeue" in slurm
     assert "python -m launch.recipe --hosts=slurm '--gin.CORPUS=\"a b\"'" in slurm
     gke = forked("cluster", "gke", "--image=gr_jax", *told).stdout
     assert "maxRestarts: 5" in gke and "completions: 2" in gke

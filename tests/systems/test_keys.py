@@ -147,7 +147,7 @@ def said(field: str, name: str) -> str:
 
 TRAINING = (
     "steps batch_size optimizer learning_rate warmup_steps schedule weight_decay clip multipliers evaluate_every "
-    "dev_queries keep_best patience checkpoint_every mesh precision"
+    "dev_queries keep_best patience checkpoint_every mesh precision not_finite spike spike_factor"
 )
 # Where and how fast training computes: in no key.
 SPEED = "sharding remat"
