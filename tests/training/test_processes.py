@@ -1,7 +1,6 @@
 """Trainings of one and of two real processes, undisturbed, stopped, killed, and with checkpoints that are damaged."""
 
 import json
-import pathlib
 import shutil
 import signal
 import time
@@ -11,6 +10,7 @@ import pytest
 
 from gr_jax.training import checkpoints
 from gr_jax.training.metric_writers import read_metrics
+from tests.bad_input.faults import inflict
 from tests.training.on_processes import Run, kill, steps_of
 
 STEPS = 20
@@ -124,14 +124,6 @@ def test_layers_that_are_split_over_the_devices_of_two_processes(tmp_path):
         np.testing.assert_allclose(one[name], value, rtol=1e-3, atol=1e-5)
 
 
-def _damage(file: pathlib.Path, how: str) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 16
-    file.write_bytes(content if how == "flipped" else content[: len(content) // 3])
-    if how == "gone":
-        file.unlink()
-
-
 FILES = [f"process_0000{process}.{kind}" for process in (0, 1) for kind in ("arrays", "json")] + ["manifest.json"]
 EVERY = [(name, how) for name in FILES for how in ("flipped", "truncated", "gone")]
 
@@ -144,7 +136,7 @@ def test_a_damaged_checkpoint_is_passed_over_by_both(whole, tmp_path, name, how)
     """Even where only one of the processes reads what is damaged."""
     shutil.copytree(whole[0] / "checkpoints", tmp_path / "checkpoints")
     last = tmp_path / "checkpoints" / f"step_{STEPS:08d}"
-    _damage(last / name, how)
+    inflict(last, name, how, np.random.default_rng(0))
     run = Run(tmp_path, look=True)
     check(run.finish(), whole)
     assert f"The checkpoint of step {STEPS} is passed over: " in run.said[0]
