@@ -28,6 +28,7 @@ from benchmarks.title_systems import (
     GROUP,
     MEASURES,
     REBUILDS,
+    SEEDS,
     SPLIT,
     SYSTEMS,
     evaluated,
@@ -69,6 +70,9 @@ PAIRS = (
     ("Contra in_batch", "Contra", False),
     ("Contra one_positive", "Contra", False),
 )
+# With three seeds.
+SEEDED = ("CGR", "title-only", "GENRE*", "k = 1")
+SEEDED_PAIRS = (("CGR", "GENRE*", True), ("title-only", "GENRE*", True), ("CGR", "k = 1", False))
 ZERO_SHOT = ("CGR", "title-only", "GENRE*")
 BY_OVERLAP = ("CGR", "title-only", "GENRE*", "Contra", "CGR with copying", "GENRE")
 SENSES = (1, 3, 10, 20)
@@ -83,12 +87,22 @@ def reached(data: str, system: str) -> Values:
     return values | {"core-minutes": run_of(data, SYSTEMS[system]).core_minutes()}
 
 
-def above(first: str, second: str) -> Values:
+def above(first: str, second: str, seeds: Sequence[int] = (0,)) -> Values:
     """Over both sets; and over their questions about pages that no training question asks for."""
-    one, other = evaluated_both(first), evaluated_both(second)
+    one, other = evaluated_both(first, seeds), evaluated_both(second, seeds)
     ids = frozenset().union(*map(unseen, DATA))
     apart = pooled.differences(part_of(one, ids), part_of(other, ids))
     return {**pooled.differences(one, other), **{f"{name}, unseen": value for name, value in apart.items()}}
+
+
+def each_seed(system: str) -> Values:
+    """On both sets, the mean over seeds, and how far apart the seeds are."""
+    found = [evaluated_both(system, (seed,)) for seed in SEEDS]
+    values = {name: [one[name] for one in found] for name in found[0]}
+    return {
+        **{name: sum(own) / len(own) for name, own in values.items()},
+        **{f"{name}, seeds apart": max(own) - min(own) for name, own in values.items()},
+    }
 
 
 def sweep(k: int) -> Values:
@@ -110,14 +124,13 @@ def zero_shot_above(first: str, second: str) -> Values:
 
 
 def _of_runs(name: str, config: Mapping[str, Any], measure: Any, *runs: RecipeRun, **more: Any) -> harness.Row:
-    """A row of runs with one seed."""
-    return harness.Row(
-        name=name, config=config, measure=measure, corpus=runs[0].fingerprint, seeds=(0,), runs=runs, **more
-    )
+    """A row of runs, with one seed unless more are given."""
+    more = {"seeds": (0,), **more}
+    return harness.Row(name=name, config=config, measure=measure, corpus=runs[0].fingerprint, runs=runs, **more)
 
 
-def _on_both(titles: Sequence[str]) -> list[RecipeRun]:
-    return [run_of(data, SYSTEMS[title]) for title in titles for data in DATA]
+def _on_both(titles: Sequence[str], seeds: Sequence[int] = (0,)) -> list[RecipeRun]:
+    return [run_of(data, SYSTEMS[title], seed=seed) for title in titles for data in DATA for seed in seeds]
 
 
 def rows() -> list[harness.Row]:
@@ -197,6 +210,29 @@ def _compared() -> list[harness.Row]:
             note="paired t-test over the questions of one training",
         )
         for first, second, claimed in PAIRS
+    ]
+    table += [
+        _of_runs(
+            f"{both} {system}, three seeds",
+            {"split": SPLIT},
+            functools.partial(each_seed, system),
+            *_on_both([system], SEEDS),
+            seeds=SEEDS,
+        )
+        for system in SEEDED
+    ]
+    table += [
+        _of_runs(
+            f"{both} {first} above {second}, three seeds",
+            {"split": SPLIT},
+            functools.partial(above, first, second, SEEDS),
+            *_on_both((first, second), SEEDS),
+            seeds=SEEDS,
+            at_least={"RR@10 above": 1e-9} if claimed else {},
+            at_most={"p RR@10": 0.05} if claimed else {},
+            note="paired t-test over questions, of means over three seeds",
+        )
+        for first, second, claimed in SEEDED_PAIRS
     ]
     data = "wiki_intro_179k"
     table += [

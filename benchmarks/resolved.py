@@ -57,15 +57,15 @@ def resolve(gin_files: tuple[str, ...], bindings: tuple[str, ...]) -> tuple[Syst
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON. A field of settings is left out at its neutral value; what is named stays a name, and nothing is
-    read for it."""
+    """A value as JSON. A field of settings is left out at its neutral value, or where it is of speed alone. What is
+    named stays a name, and nothing is read for it."""
     from gr_jax.stages.settings import UNSET, rules_of
 
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = {}
         for field in dataclasses.fields(value):
-            neutral, one = rules_of(type(value), field.name).neutral, getattr(value, field.name)
-            if neutral is UNSET or one != neutral:
+            rules, one = rules_of(type(value), field.name), getattr(value, field.name)
+            if not rules.speed and (rules.neutral is UNSET or one != rules.neutral):
                 found[field.name] = plain(one)
         return found
     if isinstance(value, Mapping):

@@ -13,8 +13,9 @@ of `transformers` (`transformers_training`), on 2 threads:
 
     JAX_PLATFORMS=cpu taskset -c 0,1 python -m benchmarks.several_hosts --rows='transformers*'
 
-Two processes over loopback stand for two hosts (`several_hosts_faults`): they are killed at random, their checkpoints
-are damaged, and a save of 1 GB is timed.
+Processes over loopback stand for hosts. DSI and GDR are made from documents to results by one, two and four of them
+(`several_hosts_stages`). Two are killed at random, stopped, and their checkpoints damaged (`several_hosts_faults`). A
+save of 1 GB is timed (`several_hosts_saving`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ from typing import Any
 
 import jax
 
-from benchmarks import harness, several_hosts_faults, small_training, transformers_training
+from benchmarks import (
+    harness,
+    several_hosts_faults,
+    several_hosts_saving,
+    several_hosts_stages,
+    small_training,
+    transformers_training,
+)
 from benchmarks.model_flops import Lengths
 from benchmarks.random_decoder import CODES, DOCIDS, LEVELS, VOCABULARY
 from benchmarks.roofline import roofline
@@ -146,7 +154,9 @@ def rows() -> list[harness.Row]:
             at_most={"share of XLA's count": 1.0},
         )
     ]
-    found += [*mesh_rows(), *peer_rows(), *several_hosts_faults.rows()]
+    found += [*mesh_rows(), *peer_rows()]
+    for part in (several_hosts_stages, several_hosts_faults, several_hosts_saving):
+        found += part.rows()
     if jax.default_backend() == "gpu":
         return found + gpu_rows()
     print("several_hosts: JAX sees no GPU, so its rows are not run", file=sys.stderr)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks import derived_data, harness, pooled
-from benchmarks.recipe_runs import RecipeRun
+from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax.corpus import Corpus, Dataset, Run, read_beir
 from gr_jax.evaluation import Evaluation, evaluate
 from gr_jax.evaluation.pages import qrels_of_pages, run_of_pages
@@ -19,6 +19,7 @@ from gr_jax.evaluation.pages import qrels_of_pages, run_of_pages
 GROUP = "titles"
 DATA = {"nq_boolq_dev": "", "wiki_intro_179k": "10k"}
 SPLIT, DEV_QUESTIONS, DEPTH = "test", 300, 20
+SEEDS = (0, 1, 2)
 MEASURES = ("Success@1", "Success@10", "RR@10")
 REBUILDS = (1, 3, 7)
 COPYING = "TitleDecoding.length_penalty=1.0"  # as GENRE has it; both were chosen on dev
@@ -58,17 +59,21 @@ SYSTEMS = {
 }
 
 
-def run_of(data: str, kind: str, *, trained: bool = True, part: str = "") -> RecipeRun:
+def run_of(data: str, kind: str, *, trained: bool = True, part: str = "", seed: int = 0) -> RecipeRun:
     """A system, before its training or after.
 
     Args:
       part: of the documents; "" is that of the table.
+      seed: of training, and of the clusters of its vocabulary.
     """
     system, flags = KINDS[kind]
     label = "_".join(kind.replace("=", "").replace("*", "_star").split())
     if not trained:
         name = {"cgr": "CGR", "genre": "GENRE", "genre_star": "GENREStar"}[system]
         flags, label = (*flags, f"{name}.training=None"), f"{label}_untrained"
+    if seed:
+        label = f"{label}_seed{seed}"
+        flags += tuple(f"{one}.seed={seed}" for one in ("Training", "Contextual"))
     return RecipeRun(GROUP, data, system, label, subset=part or DATA[data], flags=flags)
 
 
@@ -110,12 +115,12 @@ def titles_of(run: RecipeRun) -> Any:
 
 
 @functools.cache
-def answers(data: str, title: str) -> Run:
+def answers(data: str, title: str, seed: int = 0) -> Run:
     """The documents that a trained system finds for each test question, as its index is by default. They are kept
     beside it under its key."""
     from gr_jax.retrievers import index, ranking_to_run
 
-    run, dataset = run_of(data, SYSTEMS[title]), dataset_of(data)
+    run, dataset = run_of(data, SYSTEMS[title], seed=seed), dataset_of(data)
     run.index()
     key = json.loads((run.folder / "index" / "manifest.json").read_text(encoding="utf-8"))["made_from"]
     file = run.folder / f"{SPLIT}-{key}.trec"
@@ -127,16 +132,16 @@ def answers(data: str, title: str) -> Run:
 
 
 @functools.cache
-def evaluated(data: str, title: str) -> Evaluation:
+def evaluated(data: str, title: str, seed: int = 0) -> Evaluation:
     """What a trained system reaches on pages of test."""
-    dataset, found = dataset_of(data), answers(data, title)
-    pages = pages_of(dataset, titles_of(run_of(data, SYSTEMS[title])))
+    dataset, found = dataset_of(data), answers(data, title, seed)
+    pages = pages_of(dataset, titles_of(run_of(data, SYSTEMS[title], seed=seed)))
     return evaluate(run_of_pages(found, pages), qrels_of_pages(dataset.split(SPLIT), pages), MEASURES)
 
 
-def evaluated_both(title: str) -> Evaluation:
-    """On both sets as one."""
-    return pooled.together([evaluated(data, title) for data in DATA])
+def evaluated_both(title: str, seeds: Sequence[int] = (0,)) -> Evaluation:
+    """On both sets as one, every question's mean over seeds."""
+    return mean_over_seeds([pooled.together([evaluated(data, title, seed) for data in DATA]) for seed in seeds])
 
 
 @functools.cache

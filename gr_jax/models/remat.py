@@ -21,24 +21,37 @@ POLICIES: dict[str, Callable | None] = {
     "layers": None,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
-_policy: contextvars.ContextVar[str | None] = contextvars.ContextVar("remat", default=None)
 _Model = TypeVar("_Model")
+
+
+@dataclasses.dataclass
+class _Holding:
+    """A policy that holds, and how many layers it was asked for."""
+
+    policy: str
+    layers: int = 0
+
+
+_holding: contextvars.ContextVar[_Holding | None] = contextvars.ContextVar("remat", default=None)
 
 
 def run(layer: nn.Module, *arrays: Any, deterministic: bool) -> Any:
     """`layer(*arrays, deterministic)`, under the policy that holds."""
-    policy = _policy.get()
-    if policy is None:
+    holding = _holding.get()
+    if holding is None:
         return layer(*arrays, deterministic)  # type: ignore[operator]
+    holding.layers += 1
 
     def again(layer: Any, *arrays: Any) -> Any:
         return layer(*arrays, deterministic)
 
-    return nn.remat(again, policy=POLICIES[policy])(layer, *arrays)
+    return nn.remat(again, policy=POLICIES[holding.policy])(layer, *arrays)
 
 
 def recomputing(model: _Model, policy: str | None) -> _Model:
     """The same model, whose `loss_fn` remembers less; itself where there is no policy.
+
+    Its `loss_fn` raises InputError where the model hands no layer to `run`, so that nothing would be remembered less.
 
     Raises:
       InputError: an unknown policy.
@@ -59,11 +72,19 @@ class _Recomputing:
     policy: str
 
     def loss_fn(self, *arguments: Any) -> Any:
-        token = _policy.set(self.policy)
+        holding = _Holding(self.policy)
+        token = _holding.set(holding)
         try:
-            return self.model.loss_fn(*arguments)
+            found = self.model.loss_fn(*arguments)
         finally:
-            _policy.reset(token)
+            _holding.reset(token)
+        if not holding.layers:
+            raise InputError(
+                f"{type(self.model).__name__} has no layers that could be computed again",
+                "Leave remat at None.",
+                value=self.policy,
+            )
+        return found
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)

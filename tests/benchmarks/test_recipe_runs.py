@@ -22,6 +22,7 @@ from gr_jax.errors import InputError
 from gr_jax.stages import bi_encoder, document_encoder, sources
 from gr_jax.stages.documents import corpus
 from gr_jax.stages.settings import Settings
+from gr_jax.stages.write_docids import Training
 from gr_jax.systems.gdr import learning
 from tests import small_data
 
@@ -129,6 +130,11 @@ def test_settings_as_json_leave_out_what_is_neutral():
     encoders = document_encoder.ENCODERS
     assert isinstance(encoders, Settings) and "pretrained_layers" not in resolved.plain(encoders)
     assert resolved.plain(dataclasses.replace(encoders, pretrained_layers=0))["pretrained_layers"] == 0
+
+
+def test_settings_as_json_leave_out_what_is_of_speed_alone():
+    found = resolved.plain(Training(sharding="fsdp", remat="layers", steps=7))
+    assert found["steps"] == 7 and not {"sharding", "remat"} & found.keys()
 
 
 def test_the_folder_of_an_input_is_found_whatever_its_function_is_called(tmp_path, monkeypatch):

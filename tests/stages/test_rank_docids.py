@@ -50,6 +50,10 @@ def student(memorised):
     return retriever, texts, ranking, batch
 
 
+def scores_of(model, params, batch):
+    return np.asarray(jax.jit(model.scores)(params, batch))
+
+
 def scorer_of(retriever, normalize):
     model = retriever.model
     return models.EncoderDecoderModel(model.module, normalize=normalize, levels=model.levels, eos_id=model.eos_id)
@@ -60,7 +64,8 @@ def test_it_is_the_score_of_retrieval(student, normalize, monkeypatch):
     retriever, texts, _, batch = student
     monkeypatch.setattr(retriever, "normalize", normalize)
     ranking = retriever.retrieve(texts, 64)
-    scores = np.asarray(writer(scorer_of(retriever, normalize)).scores(retriever.model.params, batch))
+    model = writer(scorer_of(retriever, normalize))
+    scores = scores_of(model, retriever.model.params, batch)
     for row, own in enumerate(batch["docid_tokens"][:, :, 0].tolist()):
         documents = [retriever.docids.documents_of(retriever.docids.row_of([t for t in one if t]))[0] for one in own]
         expected = [float(ranking.score[row, ranking.doc_index[row] == one][0]) for one in documents]
@@ -70,20 +75,21 @@ def test_it_is_the_score_of_retrieval(student, normalize, monkeypatch):
 def test_padding_is_worth_nothing(student):
     retriever, _, _, batch = student
     model, params = writer(scorer_of(retriever, "level")), retriever.model.params
-    scores = np.asarray(model.scores(params, batch))
+    scores = scores_of(model, params, batch)
     tokens = np.zeros((5, 7, 2, batch["docid_tokens"].shape[-1] + 2), np.int32)  # more docids, places and tokens
     tokens[:, 1, 1, :-2], tokens[:, 4, 0, :-2] = batch["docid_tokens"][:, 3, 0], batch["docid_tokens"][:, 0, 0]
     wider = {
         "encoder_input_tokens": np.pad(batch["encoder_input_tokens"], ((0, 0), (0, 9))), "docid_tokens": tokens,
     }  # fmt: skip
-    other = np.asarray(model.scores(params, {name: jnp.asarray(one) for name, one in wider.items()}))
+    wider = {name: jnp.asarray(one) for name, one in wider.items()}
+    other = scores_of(model, params, wider)
     np.testing.assert_allclose(other[:, [1, 4]], scores[:, [3, 0]], atol=1e-5)
     assert not np.delete(other, [1, 4], axis=1).any()
 
     def total(params, weights):
-        return jnp.sum(weights * model.scores(params, {name: jnp.asarray(one) for name, one in wider.items()}))
+        return jnp.sum(weights * model.scores(params, wider))
 
-    nothing = jax.grad(total)(params, jnp.zeros(other.shape).at[:, 0].set(1.0))
+    nothing = jax.jit(jax.grad(total))(params, jnp.zeros(other.shape).at[:, 0].set(1.0))
     assert all(np.isfinite(one).all() and not np.any(one) for one in jax.tree.leaves(nothing))
 
 
@@ -94,7 +100,7 @@ def small():
         T5Config(vocab_size=12, **SIZES), T5Config(vocab_size=6, **SIZES), share_embeddings=False, query_residual=True
     )
     sources = np.random.default_rng(0).integers(1, 12, (3, 5)).astype(np.int32)
-    params = module.init(jax.random.key(0), sources, np.ones((3, 3), np.int32))["params"]
+    params = jax.jit(module.init)(jax.random.key(0), sources, np.ones((3, 3), np.int32))["params"]
     rows = np.full((3, 4, 2), -1, np.int32)
     for document in range(4):
         own = docids.rows_of(document)
@@ -108,7 +114,7 @@ def small():
 
 def test_a_document_has_the_score_of_the_best_of_its_docids():
     docids, model, params, batch = small()
-    scores = np.asarray(model.scores(params, batch))
+    scores = scores_of(model, params, batch)
     decoder = models.GenerativeDecoder(model.scorer.module, params, None, 5)
     cache = decoder.start(batch["encoder_input_tokens"], beams=5, max_len=3)
     beams = beam_search(decoder, cache, Trie.from_docids(docids), beams=5, max_len=3, normalize="vocabulary")
@@ -130,10 +136,11 @@ def test_slopes_beside_finite_differences():
         params = jax.tree.map(lambda one: jnp.asarray(np.asarray(one), jnp.float64), params)
         weights = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)))
 
+        @jax.jit
         def total(params):
             return jnp.sum(weights * model.scores(params, batch))
 
-        slopes = jax.grad(total)(params)
+        slopes = jax.jit(jax.grad(total))(params)
         assert all(np.isfinite(one).all() for one in jax.tree.leaves(slopes))
         rng = np.random.default_rng(2)
         for _ in range(4):
@@ -158,19 +165,19 @@ def test_a_batch_costs_what_its_lists_cost_one_by_one():
     }
     batch |= {f"write_{name}": one for name, one in written.items()}
     loss, base = DistilledRankNet(1.0, 0.5), 0.4
-    scores, expected = np.asarray(model.scores(params, batch)), 0.0
+    scores, expected = scores_of(model, params, batch), 0.0
     for row in (0, 1):
         expected += float(loss(scores[row] / base, RankedLists(valid[row, 0], batch["list_teacher"][row, 0])))
-    logits = model.scorer.module.apply(
+    logits = jax.jit(model.scorer.module.apply)(
         {"params": params}, written["encoder_input_tokens"], written["decoder_input_tokens"]
     )
     log_probs = np.asarray(jax.nn.log_softmax(logits))
     costs = [-log_probs[0, 0, 1], -log_probs[0, 1, 3], -log_probs[0, 2, 5], -log_probs[1, 0, 1], -log_probs[1, 1, 5]]
     whole = writer(model.scorer, loss=loss, base=base, generation=0.7, also=model.scorer)
-    total, metrics = whole.loss_fn(params, batch)
+    total, metrics = jax.jit(whole.loss_fn)(params, batch)
     assert float(total) == pytest.approx(expected + 0.7 * 2 * np.mean(costs), rel=1e-4)
     assert float(metrics["ranking"][0]) == pytest.approx(expected, rel=1e-4) and float(metrics["weight_sum"]) == 2
-    alone, _ = writer(model.scorer, loss=loss, base=base).loss_fn(params, batch)
+    alone, _ = jax.jit(writer(model.scorer, loss=loss, base=base).loss_fn)(params, batch)
     assert float(alone) == pytest.approx(expected, rel=1e-4)
 
 

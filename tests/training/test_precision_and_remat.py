@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, EncoderDecoder, EncoderDecoderModel, T5Config
 from gr_jax.models.half_precision import with_precision
 from gr_jax.models.remat import POLICIES, recomputing
 from gr_jax.training.optimizers import Schedule, adamw
 from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.train_state import Trainer
+from tests.training.toy import ToyModel
 
 T5 = T5Config(
     vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, num_encoder_layers=3, num_decoder_layers=2, mlp_dim=64,
@@ -58,6 +60,13 @@ def test_computed_again_it_is_the_same_gradient_of_less_memory(name, policy):
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found[1], expected[1])
     assert remembered(less, params) <= (0.5 if policy == "layers" else 0.8) * remembered(model, params)
+
+
+def test_a_model_without_layers_cannot_be_computed_again():
+    model = ToyModel()
+    params = jax.jit(lambda: model.get_initial_variables(jax.random.key(0), SHAPES)["params"])()
+    with pytest.raises(InputError, match="ToyModel has no layers.*'layers'.*Leave remat at None"):
+        jax.eval_shape(loss_of(recomputing(model, "layers")), params)
 
 
 def test_parameters_and_optimiser_stay_float32():

@@ -78,8 +78,18 @@ def alone():
     return of
 
 
-@pytest.mark.parametrize("sharding", RULE_SETS)
-@pytest.mark.parametrize("name", MODELS)
+# Every set of rules once, and that of all of them with every model.
+DEFAULT = {*(("T5", sharding) for sharding in RULE_SETS), *((name, "fsdp") for name in MODELS)}
+
+
+@pytest.mark.parametrize(
+    ("name", "sharding"),
+    [
+        pytest.param(name, sharding, marks=() if (name, sharding) in DEFAULT else pytest.mark.slow)
+        for name in MODELS
+        for sharding in RULE_SETS
+    ],
+)
 def test_losses_and_parameters_are_those_of_one_device(name, sharding, alone):
     losses, trainer, state, arrays = trained(name, MESHES[sharding], sharding)
     expected, _, _, expected_arrays = alone(name)
