@@ -13,6 +13,7 @@ CORE = [
     "absl-py",
     "flax>=0.12",
     "gin-config>=0.5",
+    "google-crc32c>=1.5",
     "grain>=0.2.12",
     "jax>=0.10",
     "jaxtyping>=0.3",

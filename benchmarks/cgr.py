@@ -71,8 +71,8 @@ PAIRS = (
     ("Contra one_positive", "Contra", False),
 )
 # With three seeds.
-SEEDED = ("CGR", "title-only", "GENRE*", "k = 1")
-SEEDED_PAIRS = (("CGR", "GENRE*", True), ("title-only", "GENRE*", True), ("CGR", "k = 1", False))
+SEEDED = ("CGR", "title-only", "GENRE*")
+SEEDED_PAIRS = (("CGR", "GENRE*", True), ("title-only", "GENRE*", True), ("CGR", "title-only", False))
 ZERO_SHOT = ("CGR", "title-only", "GENRE*")
 BY_OVERLAP = ("CGR", "title-only", "GENRE*", "Contra", "CGR with copying", "GENRE")
 SENSES = (1, 3, 10, 20)

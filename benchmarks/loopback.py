@@ -50,6 +50,9 @@ class Processes:
             port = found.getsockname()[1]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
         environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+        # What is started a hundred times compiles once.
+        environment.setdefault("JAX_COMPILATION_CACHE_DIR", str(harness.CHECKOUT / "runs" / "compiled"))
+        environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
         self._logs = [logs / f"process_{process}.log" for process in range(count)]
         self.processes = []
         for process, log in enumerate(self._logs):

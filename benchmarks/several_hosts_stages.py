@@ -12,12 +12,14 @@ import json
 import pathlib
 import shutil
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from benchmarks import derived_data, harness
 from benchmarks.loopback import Processes, ends_of
+from gr_jax.corpus import read_beir
 
 QUESTIONS, STEPS = 64, 300
 _TRAINING = (
@@ -39,6 +41,10 @@ _AFTER_TRAINING = ("index", "hybrid", "results")
 def documents() -> pathlib.Path:
     """The questions and documents: squad_dev's first."""
     return derived_data.with_questions(harness.data_folder("squad_dev"), QUESTIONS)
+
+
+def _fingerprint() -> str:
+    return read_beir(documents()).corpus.fingerprint
 
 
 def whole(system: str, layout: Layout) -> pathlib.Path:
@@ -130,12 +136,13 @@ def _runs(folder: pathlib.Path) -> dict[str, str]:
 def rows() -> Sequence[harness.Row]:
     """The table."""
     found = []
+    shared: Mapping[str, Any]
     for system, flags in SYSTEMS.items():
-        config = {"flags": flags, "questions": QUESTIONS, "steps": STEPS}
+        shared = {"config": {"flags": flags, "questions": QUESTIONS, "steps": STEPS}, "corpus": _fingerprint}
         found.append(
             harness.Row(
                 name=f"{system}, two processes beside one of two devices",
-                config=config,
+                **shared,
                 measure=functools.partial(same_bytes, system, (2, 1), (1, 2)),
                 at_least={"files identical": 1.0},
                 at_most={"loss difference": 0.0},
@@ -146,7 +153,7 @@ def rows() -> Sequence[harness.Row]:
             found.append(
                 harness.Row(
                     name=f"{system}, {layout[0]} processes beside one",
-                    config=config,
+                    **shared,
                     measure=functools.partial(beside_one_device, system, layout),
                     at_least={"same run file": 1.0},
                     at_most={"vectors' difference": 1e-5, "loss difference": 1e-5, "parameter difference": 1e-5},

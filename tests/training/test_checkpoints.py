@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gr_jax import storage
 from gr_jax.errors import InputError, InputWarning
-from gr_jax.training import checkpoints
+from gr_jax.training import checkpoint_arrays, checkpoints
 from gr_jax.training.checkpoints import Checkpoints, Snapshot, load_params
 from gr_jax.training.optimizers import adamw
 from gr_jax.training.partitioning import make_mesh
@@ -93,6 +93,18 @@ def test_the_bytes_can_be_read_by_anything(tmp_path):
     data = (folder / "process_00000.arrays").read_bytes()[offset : offset + size]
     np.testing.assert_array_equal(np.frombuffer(data, "<f4").reshape(3, 5), arrays(5)["params"]["a/b/kernel"])
     assert listing["checksum"] != "crc32" or checksum == zlib.crc32(data)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("crc32c", 0xE3069283), ("crc32", 0xCBF43926)])
+def test_checksums_have_the_values_of_their_catalogue(kind, expected):
+    """The check value of each is that of the digits 1 to 9."""
+    make = checkpoint_arrays.CHECKSUMS[kind]
+    assert make is not None, "google-crc32c is among what setup.py requires"
+    assert make(b"123456789") == expected and make(b"") == 0
+    changing = np.frombuffer(b"0" * 3_000_000, np.uint8).copy()
+    before = make(changing.data)
+    changing[2_500_000] ^= 1
+    assert make(changing.data) != before
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "gone"])
