@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks import harness
 
-_PATIENCE_S = 1800
+_PATIENCE_S, _ASKED_S = 1800, 90
 # Dates and times are in these.
 _DATED = ("manifest.json", "metrics.jsonl", "config.gin", "report.md", "report.html")
 
@@ -53,6 +53,7 @@ class Processes:
         # What is started a hundred times compiles once.
         environment.setdefault("JAX_COMPILATION_CACHE_DIR", str(harness.CHECKOUT / "runs" / "compiled"))
         environment.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+        self._supervised = watch is not None
         self._logs = [logs / f"process_{process}.log" for process in range(count)]
         self.processes = []
         for process, log in enumerate(self._logs):
@@ -72,6 +73,12 @@ class Processes:
                         preexec_fn=None if largest_file is None else lambda: _limit(largest_file),
                     )
                 )
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def running(self) -> bool:
         """Whether all run."""
@@ -106,7 +113,13 @@ class Processes:
             raise RuntimeError(f"processes ended with {codes}: {said}")
 
     def end(self) -> None:
-        """Kills what is left."""
+        """Kills what is left. Supervisors are asked to, as they have processes of their own."""
+        if self._supervised:
+            for process in self.processes:
+                process.terminate()
+            for process in self.processes:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_ASKED_S)
         for process in self.processes:
             process.kill()
         for process in self.processes:

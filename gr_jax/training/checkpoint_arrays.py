@@ -39,8 +39,7 @@ def _crc32c() -> Callable[[Any], int] | None:
         return None
 
     def make(data: memoryview) -> int:
-        found, read = 0, np.asarray(memoryview(data))
-        read.flags.writeable = False  # what can be written it takes only as a copy
+        found, read = 0, np.asarray(memoryview(data))  # it takes no memoryview
         for start in range(0, len(read), _CHUNK):  # between them others have Python's lock
             found = google_crc32c.extend(found, read[start : start + _CHUNK])
         return found
