@@ -31,7 +31,7 @@ for _ in range(20 if first and kind != "ends" else 2):
 SUPERVISOR = """
 import json, pathlib, sys
 from launch import supervise
-supervise._GATHER_S = 20.0
+supervise._GATHER_S = 60.0
 process, restarts, command, watch = json.loads(sys.argv[1])
 def say(line): print(line, flush=True)
 told = dict(restarts=restarts, within=600.0, silent=5.0, still=60.0, say=say)
