@@ -70,9 +70,10 @@ class Processes:
                         env=environment,
                         stdout=file,
                         stderr=file,
-                        preexec_fn=None if largest_file is None else lambda: _limit(largest_file),
                     )
                 )
+            if largest_file is not None:
+                resource.prlimit(self.processes[-1].pid, resource.RLIMIT_FSIZE, (largest_file, largest_file))
 
     def __enter__(self) -> Processes:
         return self
@@ -124,10 +125,6 @@ class Processes:
             process.kill()
         for process in self.processes:
             process.wait()
-
-
-def _limit(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def wait(until: Callable[[], bool], processes: Processes, seconds: float = 600) -> bool:
