@@ -237,8 +237,10 @@ class Supervisor:
             if (folder / "fault.json").exists():
                 return
             time.sleep(_LOOK_S)
-        with contextlib.suppress(FileExistsError), open(folder / "fault.json", "x", encoding="utf-8") as file:
-            json.dump({"why": why, "at": time.time(), "by": self._process}, file)
+        beside = folder / f"fault_{self._process:05d}.json"
+        beside.write_text(json.dumps({"why": why, "at": time.time(), "by": self._process}), "utf-8")
+        with contextlib.suppress(FileExistsError):
+            _publish(beside, folder / "fault.json")
             self._say(f"Fault: {why}.")
 
     def _faults(self) -> int:
@@ -247,6 +249,20 @@ class Supervisor:
 
     def _ask(self, *_: Any) -> None:
         self._asked = True
+
+
+def _publish(written: pathlib.Path, path: pathlib.Path) -> None:
+    """Gives a file its name, whole: who sees half of it counts a fault too few.
+
+    Raises:
+      FileExistsError: there is one of this name.
+    """
+    try:
+        os.link(written, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without links; the last of several reasons stays there
+        os.replace(written, path)
 
 
 def _read(path: pathlib.Path) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from launch import supervise
 from launch.supervise import Watch, file_of
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
@@ -31,7 +32,7 @@ for _ in range(20 if first and kind != "ends" else 2):
 SUPERVISOR = """
 import json, pathlib, sys
 from launch import supervise
-supervise._GATHER_S = 60.0
+supervise._GATHER_S = 20.0
 process, restarts, command, watch = json.loads(sys.argv[1])
 def say(line): print(line, flush=True)
 told = dict(restarts=restarts, within=600.0, silent=5.0, still=60.0, say=say)
@@ -101,6 +102,32 @@ def test_too_many_faults_are_the_end(tmp_path):
     said = ended(supervised(tmp_path, "fails", restarts=1))
     assert all(code != 0 for _, code in said)
     assert all("2 starts have failed within 10 minutes: that is the end of it." in text for text, _ in said)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_fault_is_seen_whole_or_not_at_all(tmp_path, monkeypatch, links):
+    """Who sees half of it counts one too few, and starts again alone."""
+    file, said = tmp_path / "fault.json", []
+    moments = []
+
+    def now():
+        moments.append(file.exists())
+        return 1000.0 + len(moments)
+
+    def no_links(*_):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(supervise.time, "time", now)
+    if not links:
+        monkeypatch.setattr(supervise.os, "link", no_links)
+    told = dict(restarts=1, within=600.0, silent=5.0, still=60.0, say=said.append)
+    for process in (0, 1):
+        supervise.Supervisor([], tmp_path, process, 2, **told)._blame(tmp_path, f"process {process} ended")
+        if process == 0:
+            assert moments == [False]
+            assert json.loads(file.read_text()) == {"why": "process 0 ended", "at": 1001.0, "by": 0}
+    assert json.loads(file.read_text())["by"] == (0 if links else 1)
+    assert said[0] == "Fault: process 0 ended." and len(said) == (1 if links else 2)
 
 
 def test_a_request_to_stop_is_no_fault(tmp_path):
