@@ -122,7 +122,9 @@ def _losses(folder: pathlib.Path) -> np.ndarray:
 
 
 def _runs(folder: pathlib.Path) -> dict[str, str]:
-    return {name: digest for name, digest in ends_of(folder).items() if name.endswith(".trec")}
+    found = {name: digest for name, digest in ends_of(folder).items() if name.endswith(".trec")}
+    assert found  # two runs without one would be equal
+    return found
 
 
 def rows() -> Sequence[harness.Row]:
