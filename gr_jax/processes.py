@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import json
 import os
 import signal
@@ -29,6 +30,10 @@ _rounds: collections.Counter[str] = collections.Counter()
 _asked = threading.Event()
 _points = 0
 _held = 0
+_own = threading.local()
+_ROOT = "gr_jax/"
+# The place of what all processes do now, in this thread; None: this one is alone with what it does.
+_occasion: contextvars.ContextVar[str | None] = contextvars.ContextVar("occasion", default=None)
 
 
 class Stopped(SystemExit):
@@ -88,6 +93,55 @@ def broadcast(name: str, said: Any = None, *, deadline: float = DEADLINE_S) -> A
     return json.loads(_hear(place, 0, name, deadline))
 
 
+@contextlib.contextmanager
+def together(name: str) -> Iterator[None]:
+    """Inside, in this thread, all processes do the same in the same order, and may share it: see `share`. What one of
+    them raises there is raised in those that wait for it.
+
+    Args:
+      name: of the occasion. Occasions of one name come in one order in all processes.
+    """
+    if count() == 1:
+        yield
+        return
+    token = _occasion.set(_round(f"together/{name}").removeprefix(_ROOT))
+    try:
+        yield
+    except Exception as error:
+        _client().key_value_set(_failure(), json.dumps({"process": index(), **as_json(error)}), True)
+        raise
+    finally:
+        _occasion.reset(token)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Inside, in this thread, this process shares nothing of what it does."""
+    token = _occasion.set(None)
+    try:
+        yield
+    finally:
+        _occasion.reset(token)
+
+
+def share() -> tuple[int, int]:
+    """(index, count) of this process among those that do what this thread does now; (0, 1) where it is alone."""
+    return (0, 1) if _occasion.get() is None else (index(), count())
+
+
+def exchange(name: str, said: bytes, *, deadline: float = DEADLINE_S) -> list[bytes]:
+    """What every process says, in their order, within `together`; see `gather`."""
+    place = _round(f"{_occasion.get()}/{name}")
+    _client().key_value_set_bytes(f"{place}/{index()}", said)
+    listen = _client().blocking_key_value_get_bytes
+    heard = [said if one == index() else _hear(f"{place}/{one}", one, name, deadline, listen) for one in range(count())]
+    # Whoever has heard all knows that all have left what this thread said before.
+    if hasattr(_own, "said"):
+        _client().key_value_delete(_own.said)
+    _own.said = f"{place}/{index()}"
+    return heard
+
+
 def agree(name: str, work: Callable[[], Any], *, deadline: float = DEADLINE_S) -> Any:
     """Does in every process what any may fail in: where one does, all raise its error.
 
@@ -129,7 +183,8 @@ def by_first(name: str, work: Callable[[], Any], *, deadline: float = DEADLINE_S
     failed: Exception | None = None
     if first():
         try:
-            said = {"made": work()}
+            with alone():
+                said = {"made": work()}
         except Exception as error:
             failed, said = error, {"failed": as_json(error)}
     said = broadcast(name, said, deadline=deadline)
@@ -139,6 +194,18 @@ def by_first(name: str, work: Callable[[], Any], *, deadline: float = DEADLINE_S
     if "failed" in said:
         raise of_json(said["failed"], 0)
     return said["made"]
+
+
+def by_all(name: str, work: Callable[[], Any], *, deadline: float = DEADLINE_S) -> Any:
+    """What process 0 makes, JSON, in every process, made by all within `together` as they may share it; elsewhere as
+    `by_first` does.
+
+    Raises:
+      InputError: what a process raised.
+    """
+    if share() == (0, 1):
+        return by_first(name, work, deadline=deadline)
+    return broadcast(name, work(), deadline=deadline)
 
 
 def as_json(error: Exception) -> dict[str, Any]:
@@ -178,16 +245,6 @@ def may_end() -> bool:
     return not _held and threading.current_thread() is threading.main_thread()
 
 
-def stop_alone(where: str) -> None:
-    """Ends a process that is alone and was asked to, where it `may_end`.
-
-    Raises:
-      Stopped: `where` it was, such as "while mining".
-    """
-    if count() == 1 and _asked.is_set() and may_end():
-        raise Stopped(where)
-
-
 def stop_here() -> bool:
     """Whether all processes end here: one of them was asked to, and all have come to this very point.
 
@@ -215,26 +272,47 @@ def _client() -> Any:
 def _round(name: str) -> str:
     with _lock:
         _rounds[name] += 1
-        return f"gr_jax/{name}/{_rounds[name]}"
+        return f"{_ROOT}{name}/{_rounds[name]}"
 
 
 def _forget(name: str, place: str, own: str) -> None:
     """Whoever has heard all of a round knows that all have left the one before."""
     number = int(place.rpartition("/")[2])
     if number > 1:
-        _client().key_value_delete(f"gr_jax/{name}/{number - 1}{own}")
+        _client().key_value_delete(f"{_ROOT}{name}/{number - 1}{own}")
 
 
-def _hear(key: str, process: int, name: str, deadline: float) -> str:
+def _failure() -> str:
+    """The key of what one of those failed in that do together what this thread does."""
+    return f"{_ROOT}{_occasion.get()}/failed"
+
+
+def _raise_another_s() -> None:
+    """Raises what another process failed in, of what all do together."""
+    if _occasion.get() is None:
+        return
+    try:
+        said = json.loads(_client().key_value_try_get(_failure()))
+    except Exception as error:  # of XLA's client
+        if "NOT_FOUND" not in str(error):
+            raise
+        return
+    if said["process"] != index():
+        raise of_json(said, said["process"])
+
+
+def _hear(key: str, process: int, name: str, deadline: float, listen: Callable[[str, int], Any] | None = None) -> Any:
+    listen = listen or _client().blocking_key_value_get
     until = time.monotonic() + deadline
     with progress.waiting(f"waits for process {process}"):
         while True:
             left = until - time.monotonic()
             try:
-                return _client().blocking_key_value_get(key, max(1, min(_SLICE_MS, int(1000 * left))))
+                return listen(key, max(1, min(_SLICE_MS, int(1000 * left))))
             except Exception as error:  # of XLA's client; it has no class for each cause
                 if "DEADLINE_EXCEEDED" not in str(error):
                     raise
+                _raise_another_s()
                 if left <= 0:
                     raise InputError(
                         f"process {process} did not come to {name!r} within {deadline:.0f} s",

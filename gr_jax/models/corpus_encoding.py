@@ -64,11 +64,11 @@ def encode_corpus(
       shard_size: texts of a shard.
       batch_size, max_length: of `SentenceEncoder.encode`.
       dtype: "float32" or "float16", of what is stored.
-      process: (index, count) of this one; None asks JAX.
+      process: (index, count) of this one; None: see `encode_in_shards`.
       progress: show a bar with documents a second.
 
     Returns:
-      The array, mapped read-only; None where shards of other processes are missing yet.
+      The array, mapped read-only; None where shards of other processes are missing yet, or process 0 has it.
 
     Raises:
       InputError: no texts, settings out of their range, an encoder whose vectors have not the shape that it promises,

@@ -46,8 +46,8 @@ def encode_in_shards(
     shard that was finished. A shard is known by its texts, so of a corpus that changed only the shards that did are
     encoded again, where `work` was given.
 
-    With several processes (hosts that share a disk) process i of n takes every n-th shard, and the one that finds the
-    last shard finished joins them.
+    With several processes (hosts that share a disk) process i of n takes every n-th shard. Within `processes.together`
+    process 0 joins them when all have come; elsewhere the one does that finds the last shard finished.
 
     Args:
       texts: any number from 1; read in slices, never all at once.
@@ -61,18 +61,19 @@ def encode_in_shards(
       work: where shards are kept; they stay, and are the caller's to remove. None: in `{folder}.shards`, which may hold
         nothing else, until `folder` is there.
       shard_size: texts of a shard.
-      process: (index, count) of this one; None asks JAX.
+      process: (index, count) of this one; None: those that do this together, or else what JAX says.
       progress: show a bar with documents a second.
 
     Returns:
-      Whether the artefact is there; False where shards of other processes are missing yet.
+      Whether the artefact is there; False where shards of other processes are missing yet, or process 0 has it.
 
     Raises:
       InputError: no texts, settings out of their range, a full disk, or files of others where the shards are to go.
       Stopped: behind a shard, where all processes were asked to end.
     """
     folder = pathlib.Path(folder)
-    index, count = process or (jax.process_index(), jax.process_count())
+    sharing = process is None and processes.share() != (0, 1)
+    index, count = process or (processes.share() if sharing else (jax.process_index(), jax.process_count()))
     if not len(texts):
         raise InputError("there is nothing to encode", "Give at least one text.", file=folder)
     if shard_size < 1:
@@ -85,7 +86,7 @@ def encode_in_shards(
     shards = _Shards(own_folder, f"{kind}{_SHARD}", texts, shard_size)
     keys = shards.keys(settings)
     whole = _digest(*keys)
-    if storage.is_complete(folder, kind, whole):
+    if not sharing and storage.is_complete(folder, kind, whole):
         if work is None:  # a run that was killed at its end has left them
             shards.discard(made_from=keys)
         return True
@@ -111,6 +112,10 @@ def encode_in_shards(
                 shards.write(number, keys[number], encode(shards.texts(number), advance))
             if together and processes.stop_here():
                 raise processes.Stopped("while encoding")
+    if sharing:
+        processes.gather("shares of an encoding", None)
+        if not processes.first():
+            return False
     others = [number for number in range(len(keys)) if number % count != index]
     if not all(shards.finished(number, keys[number]) for number in others):
         return storage.is_complete(folder, kind, whole)

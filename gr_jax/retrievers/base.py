@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from gr_jax import processes
 from gr_jax import progress as progress_lib
+from gr_jax import sharing
 from gr_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -129,18 +129,21 @@ def retrieve_run(
 def retrieve_all(
     retriever: Retriever, queries: Queries, k: int, batch_size: int = 64, progress: bool = False
 ) -> Ranking:
-    """Answers all queries, `batch_size` at a time.
+    """Answers all queries, `batch_size` at a time, which processes share out.
 
     Raises:
       InputError: there are no queries.
     """
+
+    def answer(part: int) -> dict[str, np.ndarray]:
+        ranking = retriever.retrieve(queries.texts[part * batch_size : (part + 1) * batch_size], k)
+        return {"doc_index": ranking.doc_index, "score": ranking.score}
+
     rankings = []
     with progress_lib.bar("Retrieving", len(queries.ids), enabled=progress) as bar:
-        for start in range(0, len(queries.ids), batch_size):
-            texts = queries.texts[start : start + batch_size]
-            rankings.append(retriever.retrieve(texts, k))
-            bar.advance(len(texts))
-            processes.stop_alone("while retrieving")
+        for found in sharing.in_parts("retrieving", -(-len(queries.ids) // batch_size), answer, "while retrieving"):
+            rankings.append(Ranking(found["doc_index"], found["score"]))
+            bar.advance(len(rankings[-1]))
     if not rankings:
         raise InputError("there are no queries to answer", "Name a file or a split that has queries.")
     return stack_rankings(rankings)

@@ -13,13 +13,14 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
-from gr_jax import storage, text
+from gr_jax import sharing, storage, text
 from gr_jax.corpus.columns import MappedColumn
 from gr_jax.errors import InputError
 from gr_jax.models import BiEncoderConfig, SentenceEncoder
 from gr_jax.models.bi_encoder import SIDES, load_bi_encoder, save_bi_encoder
 
 KIND = "dense_encoder"
+_PART = 1024  # documents that a process encodes at a time
 
 
 class DenseEncoder:
@@ -136,6 +137,15 @@ class DenseEncoder:
         """
         rewritten = self.rewritten(texts)
         return self._encoders[side].encode(rewritten, max_length=self.lengths[side], progress=progress)
+
+    def encode_documents(self, texts: Sequence[str]) -> Float[np.ndarray, "n d"]:
+        """Embeds a corpus as it stands into memory, in parts that processes share out; see `sharing.in_parts`."""
+
+        def encode(part: int) -> dict[str, np.ndarray]:
+            return {"vectors": self.encode(texts[part * _PART : (part + 1) * _PART], "document")}
+
+        parts = list(sharing.in_parts("encoding documents", -(-len(texts) // _PART), encode))
+        return np.concatenate([part["vectors"] for part in parts]) if parts else self.encode(texts, "document")
 
     def token_counts(self, texts: Sequence[str]) -> Int[np.ndarray, " texts"]:
         """Tokens of documents' texts as they stand in the corpus, without what is put around them."""

@@ -141,4 +141,5 @@ class Reencoded:
     def with_parameters(self, params: Any) -> DenseRetriever:
         """A retriever around these parameters, over all documents."""
         encoder = self._encoder.with_parameters(params)
-        return DenseRetriever(encoder, dense.make_searcher("exact", encoder.encode(self._corpus.contents, "document")))
+        vectors = encoder.encode_documents(self._corpus.contents)
+        return DenseRetriever(encoder, dense.make_searcher("exact", vectors))

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gr_jax import processes
 from gr_jax.retrievers import index as indexes
 from gr_jax.stages import results
 from gr_jax.stages.bm25 import load_bm25
@@ -15,7 +16,7 @@ from gr_jax.stages.negatives import what_mining_took
 from gr_jax.stages.vectors import what_is_read
 
 
-@stage()
+@stage(together=True)
 def dense_results(
     place: Place,
     corpus: pathlib.Path,
@@ -47,6 +48,8 @@ def dense_results(
     searcher = indexes.load(index)
     systems = {results.BM25: load_bm25(bm25, dataset), name: searcher.retriever}
     report = results.judged_report(place, dataset, name, systems, hybrid, provenance)
+    if not processes.first():
+        return  # one report is enough
     report.add_fact("documents read", what_is_read(reader, in_pieces))
     report.add_fact("mining", what_mining_took(mined))
     for title, trained in zip(titles, trainings, strict=True):

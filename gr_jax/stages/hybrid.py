@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from gr_jax import evaluation, retrievers, storage
+from gr_jax import evaluation, processes, retrievers, storage
 from gr_jax.evaluation.render import format_value
 from gr_jax.retrievers import hybrid as combining
 from gr_jax.retrievers import index as indexes
@@ -21,7 +21,7 @@ NAME = "BM25 + {}"
 _MEASURE = "RR@10"  # by which the weight is chosen
 
 
-@stage()
+@stage(together=True)
 def hybrid(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, index: pathlib.Path, *, name: str) -> None:
     """An index of BM25 and the system's retriever together, `gr_jax.load(MODEL_DIR/hybrid/index)`.
 
@@ -43,6 +43,8 @@ def hybrid(place: Place, corpus: pathlib.Path, bm25: pathlib.Path, index: pathli
         choice = combining.choose_weight(
             lexical, own, queries.ids, dataset.corpus, dataset.split("dev"), measure=_MEASURE
         )
+    if not processes.first():
+        return  # one index is enough
     indexes.save(place.folder / "index", choice.retriever(parts), dataset.corpus)
     storage.write_json(place.folder / "weights.json", choice.as_json())
     place.notes.update({"weights": list(choice.weights), "normalize": choice.normalize})

@@ -11,7 +11,7 @@ import gin
 import numpy as np
 from jaxtyping import Int, Int32
 
-from gr_jax import clustering, dense, processes, progress, retrievers, storage
+from gr_jax import clustering, dense, progress, retrievers, sharing, storage
 from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids, memberships
 from gr_jax.errors import InputError
@@ -179,7 +179,7 @@ def negatives_of(
     )
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def negatives(
     place: Place,
     corpus: pathlib.Path,
@@ -322,7 +322,7 @@ def mine(
     rows: Int[np.ndarray, " some"] | None = None,
 ) -> Negatives:
     """Of each query the best documents that do not answer it, in the retriever's order; none of queries that are not
-    among `rows`, where these are given.
+    among `rows`, where these are given. Processes share it out.
 
     Args:
       retriever: that finds them.
@@ -335,12 +335,15 @@ def mine(
     depth = skip + kept + int(relevant.lengths.max(initial=0))
     ranking = np.full((len(texts), depth), -1, np.int32)
     rows = np.arange(len(texts)) if rows is None else rows
+
+    def search(part: int) -> dict[str, np.ndarray]:
+        chunk = rows[part * _AT_ONCE : (part + 1) * _AT_ONCE]
+        return {"found": retriever.retrieve([texts[row] for row in chunk.tolist()], depth).doc_index, "rows": chunk}
+
     with progress.bar(f"Mining {whose} negatives", len(rows)) as bar:
-        for start in range(0, len(rows), _AT_ONCE):
-            chunk = rows[start : start + _AT_ONCE]
-            ranking[chunk] = retriever.retrieve([texts[row] for row in chunk.tolist()], depth).doc_index
-            bar.advance(len(chunk))
-            processes.stop_alone("while mining")
+        for part in sharing.in_parts("mining", -(-len(rows) // _AT_ONCE), search, "while mining"):
+            ranking[part["rows"]] = part["found"]
+            bar.advance(len(part["rows"]))
     return tables.ranked_negatives(ranking, relevant, kept, skip=skip)
 
 
@@ -354,7 +357,7 @@ def mine_with(
     rows: Int[np.ndarray, " some"] | None = None,
 ) -> Negatives:
     """The same by an encoder: ANCE's negatives, where it is the one that is being trained."""
-    vectors = encoder.encode(dataset.corpus.contents, "document")
+    vectors = encoder.encode_documents(dataset.corpus.contents)
     retriever = DenseRetriever(encoder, dense.make_searcher("exact", vectors))
     return mine(retriever, texts, relevant, kept, skip, "the model's", rows)
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Int32
 
-from gr_jax import models, storage
+from gr_jax import models, sharing, storage
 from gr_jax import progress as progress_lib
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError, InputWarning
@@ -94,7 +94,7 @@ def docids_found(ranking: Ranking, docids: Docids, most: int) -> Int32[np.ndarra
     return rows
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def docid_candidates(
     place: Place,
     corpus: pathlib.Path,
@@ -116,21 +116,23 @@ def docid_candidates(
     depth, several = min(depth, len(dataset.corpus)), len(ids.documents) > ids.num_documents
     most = min(most, int(np.bincount(ids.documents).max()))
     questions = load_asked(asked).texts
-    answers, rows = [], []
+
+    def find(part: int) -> dict[str, np.ndarray]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InputWarning)  # of long questions, in every block
+            ranking = retriever.retrieve(questions[part * _BLOCK : (part + 1) * _BLOCK], depth, explain=several)
+        return {"documents": ranking.doc_index, "scores": ranking.score, "rows": docids_found(ranking, ids, most)}
+
+    answers = []
     with progress_lib.bar("Finding documents", len(questions), enabled=True) as bar:
-        for start in range(0, len(questions), _BLOCK):
-            block = questions[start : start + _BLOCK]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", InputWarning)  # of long questions, in every block
-                answers.append(retriever.retrieve(block, depth, explain=several))
-            rows.append(docids_found(answers[-1], ids, most))
-            bar.advance(len(block))
-    documents = np.concatenate([one.doc_index for one in answers])
-    scores = np.concatenate([one.score for one in answers])
+        for found in sharing.in_parts("candidates", -(-len(questions) // _BLOCK), find, "while finding documents"):
+            answers.append(found)
+            bar.advance(len(found["rows"]))
+    documents, scores, rows = (np.concatenate([one[name] for one in answers]) for name in answers[0])
     with storage.write_folder(place.folder / FOUND, KIND, corpus=dataset.corpus.fingerprint) as new:
         np.save(new / "documents.npy", documents.astype(np.int32))
         np.save(new / "scores.npy", np.where(documents >= 0, scores, 0).astype(np.float32))
-        np.save(new / "docids.npy", np.concatenate(rows))
+        np.save(new / "docids.npy", rows)
     place.notes["documents"] = int((documents >= 0).sum())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gr_jax import corpus as corpus_lib
-from gr_jax import evaluation, retrievers, storage
+from gr_jax import evaluation, processes, retrievers, storage
 from gr_jax.docids import Docids
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.base import nested
@@ -39,7 +39,7 @@ def judged_splits(dataset: corpus_lib.Dataset) -> list[str]:
     return held_out or [split for split in dataset.qrels if split == "dev" and len(dataset.qrels[split])]
 
 
-@stage()
+@stage(together=True)
 def generative_results(
     place: Place,
     corpus: pathlib.Path,
@@ -70,6 +70,8 @@ def generative_results(
     systems = {BM25: load_bm25(bm25, dataset), name: searcher.retriever}
     about = {"duplicate_rule": _duplicate_rule(ids), "constraint": "trie over all docids", **provenance}
     report = judged_report(place, dataset, name, systems, hybrid, about)
+    if not processes.first():
+        return  # one report is enough
     report.add_fact("documents read", what_is_read(reader))
     report.add_fact("mining", what_mining_took(mined))
     add_training(report, name, model)

@@ -92,14 +92,15 @@ class Runner:
     def _make_together(self, stage: Stage, corpus: str) -> None:
         """What all processes work at. Process 0 writes the folder; what the others write is thrown away.
 
-        Where one of them fails, it ends and says why, and the others end with it: JAX notices.
+        Where one of them fails, the others raise its error as soon as they wait for it.
         """
         name = f"stage {stage.name}"
         if processes.first():
             with self._maker(stage) as makes:
                 processes.broadcast(f"{name} is to be made", makes)
                 if makes:
-                    self._make(stage, corpus)
+                    with processes.together(name):
+                        self._make(stage, corpus)
         elif processes.broadcast(f"{name} is to be made"):
             work = self._work(stage)
             own = work.with_name(f".{work.name}.process_{processes.index():05d}")
@@ -107,7 +108,8 @@ class Runner:
             try:
                 (own / "folder").mkdir(parents=True)
                 place = Place(own / "folder", own / "work", {}, work)
-                stage.function.function(place, **self._inputs(stage), **stage.settings)
+                with processes.together(name):
+                    stage.function.function(place, **self._inputs(stage), **stage.settings)
             finally:
                 shutil.rmtree(own, ignore_errors=True)
         processes.gather(name, None)

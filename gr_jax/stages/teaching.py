@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import pathlib
-import shutil
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int32
 
-from gr_jax import processes, storage
-from gr_jax import progress as progress_lib
+from gr_jax import storage
 from gr_jax.corpus import Dataset, Queries
 from gr_jax.errors import InputError
 from gr_jax.losses.ranking import (
@@ -27,6 +24,7 @@ from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.scoring import candidate_scores
 from gr_jax.stages import training
 from gr_jax.stages.asked import answers_of, asked_by_people, asked_questions, check_asked, load_asked
+from gr_jax.stages.blocks import Advance, in_blocks
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.settings import setting
@@ -258,7 +256,7 @@ class Teacher:
             )
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def teacher_scores(
     place: Place, corpus: pathlib.Path, asked: pathlib.Path, candidates: pathlib.Path, *, teacher: Teacher
 ) -> None:
@@ -272,22 +270,24 @@ def teacher_scores(
     teacher.check(dataset)
     searcher = indexes.load(teacher.index)
     questions = load_asked(asked).texts
-    parts = []
-    with progress_lib.bar("Asking the teacher", len(questions), enabled=True) as bar:
-        for start in range(0, len(questions), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            kept = place.work / f"{_TEACHER}_{start}.npy"
-            if not kept.is_file():
-                own = candidate_scores(searcher.retriever, questions[block], np.asarray(found.documents[block]))
-                content = io.BytesIO()
-                np.save(content, own)
-                place.work.mkdir(parents=True, exist_ok=True)
-                storage.write_bytes(kept, content.getvalue())
-            parts.append(storage.load_array(kept, dtype=np.float32, ndim=2))
-            bar.advance(len(questions[block]))
-            processes.stop_alone("while asking the teacher")
-    np.save(place.folder / _SCORES, np.concatenate(parts))
-    shutil.rmtree(place.work, ignore_errors=True)
+
+    def ask(block: range, advance: Advance) -> np.ndarray:
+        own = slice(block.start, block.stop)
+        scores = candidate_scores(searcher.retriever, questions[own], np.asarray(found.documents[own]))
+        advance(len(block))
+        return scores
+
+    files = in_blocks(
+        place.common,
+        _TEACHER,
+        len(questions),
+        _BLOCK,
+        ask,
+        title="Asking the teacher",
+        where="while asking the teacher",
+    )
+    scores = [storage.load_array(file, dtype=np.float32, ndim=2) for file in files]
+    np.save(place.folder / _SCORES, np.concatenate(scores))
 
 
 def scores_to_learn(

@@ -180,17 +180,9 @@ def what_is_read(reader: pathlib.Path, in_pieces: pathlib.Path | None = None) ->
 def _encode(place: Place, network: Any, texts: Sequence[str], max_length: int) -> None:
     """Of several processes each encodes a share, and process 0 joins them."""
     folder = place.folder / "embeddings"
-    if processes.count() > 1:
-        share = processes.index(), processes.count()
-        corpus_encoding.encode_corpus(
-            network, texts, folder, work=place.common, max_length=max_length, process=share, progress=True
-        )
-        processes.gather("shares of an encoding", None)
-        if not processes.first():
-            return
-    corpus_encoding.encode_corpus(
-        network, texts, folder, work=place.work, max_length=max_length, process=(0, 1), progress=True
-    )
+    corpus_encoding.encode_corpus(network, texts, folder, work=place.common, max_length=max_length, progress=True)
+    if not processes.first():
+        return
     os.replace(folder / corpus_encoding.FILE, place.folder / "vectors.npy")
     shutil.rmtree(folder)
     array = load_vectors(place.folder)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import gin
 
+from gr_jax import processes
 from gr_jax.retrievers import index as indexes
 from gr_jax.stages import results
 from gr_jax.stages.bm25 import Lexical, bm25, load_bm25
@@ -45,12 +46,14 @@ def index(place: Place, corpus: pathlib.Path, terms: pathlib.Path) -> None:
     place.notes["documents"] = len(dataset.corpus)
 
 
-@stage()
+@stage(together=True)
 def measured(place: Place, corpus: pathlib.Path, index: pathlib.Path, *, name: str) -> None:
     """Runs, measures and the report."""
     dataset, searcher = load_dataset(corpus), indexes.load(index)
     report = results.start_report(name, dataset, {"pseudo_queries": "none: nothing is trained", "seeds": []})
     results.judge(place, report, dataset, {name: searcher.retriever})
+    if not processes.first():
+        return  # one report is enough
     splits = results.judged_splits(dataset)
     if splits:
         results.add_examples(report, name, dataset, splits[-1], searcher)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from gr_jax import processes
 from gr_jax.errors import InputError
 from gr_jax.training import on_hosts
 from gr_jax.training.hooks import Arrays, Given, Hook, HookError, Outputs, checked
 from gr_jax.training.train_state import Flat, Trainer, place, unflatten
+
+_numbers = itertools.count()
 
 
 class HookRuns:
@@ -25,7 +29,8 @@ class HookRuns:
     not begun, but its parameters are kept likewise, so that a training that is given more steps goes on as if it had
     had them from the start.
 
-    Of several processes each runs every hook, on its own devices and with the same result.
+    Of several processes each runs every hook, on its own devices and with the same result; within a hook they may share
+    what it does, as within `processes.together`.
 
     Args:
       hooks: all of them.
@@ -44,6 +49,8 @@ class HookRuns:
         self._threads: dict[str, threading.Thread] = {}
         self._local: dict[int, Any] = {}
         self._kept: list[Any] = []
+        # Trainings come in one order in all processes; what an earlier one gave up may still run.
+        self._number = next(_numbers)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -194,7 +201,8 @@ class HookRuns:
             frozen = {path: np.asarray(self._local.get(id(value), value)) for path, value in given.frozen.items()}
             params = {**self._trainer.cut(frozen), **given.learn}
             try:
-                made = hook.run(unflatten(params), step)
+                with processes.together(f"hooks {self._number}, {hook.name} of step {step}"):
+                    made = hook.run(unflatten(params), step)
             except BaseException as error:  # raised where training, or a batch, comes to it
                 outputs.fail(_explained(hook, step, error))
                 return

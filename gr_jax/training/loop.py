@@ -237,7 +237,7 @@ class _Run:
             with processes.ends_itself():
                 return {name: float(value) for name, value in evaluate(unflatten(params), step).items()}
 
-        scores = processes.by_first("evaluation", measure)
+        scores = processes.by_all("evaluation", measure)
         if evaluations.add(step, scores) and self._store is None:
             copies = on_hosts.copies({path: params[path] for path in self._state.params})
             evaluations.best_params, evaluations.best_tables = {**params, **copies}, self._hooks.tables(step)

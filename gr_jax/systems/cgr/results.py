@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from gr_jax import storage
+from gr_jax import processes, storage
 from gr_jax.retrievers import index as indexes
 from gr_jax.stages import results
 from gr_jax.stages.bm25 import load_bm25
@@ -17,7 +17,7 @@ from gr_jax.systems.cgr.senses import senses_page
 from gr_jax.systems.cgr.vocabulary import load_text_of, load_titles
 
 
-@stage()
+@stage(together=True)
 def title_results(
     place: Place,
     corpus: pathlib.Path,
@@ -42,6 +42,8 @@ def title_results(
     pages = f"documents as they are given; {len(titles):,} titles, documents of one title are found together"
     about = {"duplicate_rule": pages, "constraint": "trie over all titles", **provenance}
     report = results.judged_report(place, dataset, name, systems, hybrid, about)
+    if not processes.first():
+        return  # one report is enough
     results.add_training(report, name, model)
     splits = results.judged_splits(dataset)
     if splits:

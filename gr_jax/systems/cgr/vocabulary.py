@@ -4,7 +4,6 @@ of titles where they stand in their documents."""
 from __future__ import annotations
 
 import dataclasses
-import io
 import pathlib
 import time
 from collections.abc import Sequence
@@ -15,8 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gr_jax import docids as docids_lib
-from gr_jax import models, storage
-from gr_jax import progress as progress_lib
+from gr_jax import models, processes, storage
 from gr_jax.corpus import Dataset
 from gr_jax.docids import Docids
 from gr_jax.docids.contextual_tokens import UNUSED, ContextualTokens, contextual_tokens
@@ -25,6 +23,7 @@ from gr_jax.models import network_folder
 from gr_jax.models.contextual_states import own_encoder, states_in_context
 from gr_jax.retrievers.added_titles import READ
 from gr_jax.stages import pretrained
+from gr_jax.stages.blocks import Advance, in_blocks
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.networks import VOCABULARY_MULTIPLE
@@ -79,7 +78,7 @@ def _room(content: bool, length: int, title_tokens: int) -> int:
     return length if content else title_tokens + 2
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def title_states(
     place: Place,
     corpus: pathlib.Path,
@@ -102,7 +101,7 @@ def title_states(
     _read_all(place, corpus, vocabulary, config, params, content, length, title_tokens)
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def aligned_title_states(
     place: Place,
     corpus: pathlib.Path,
@@ -137,17 +136,18 @@ def _read_all(
     dataset, words = load_dataset(corpus), load_vocabulary(vocabulary)
     titles = titles_of(dataset, words, title_tokens)
     reader = TitleReader(config, dataset, words, titles, content, _room(content, length, title_tokens))
-    files: list[pathlib.Path] = []
-    with progress_lib.bar("Reading titles in their documents", len(titles), enabled=True) as bar:
-        for start in range(0, len(titles), _BLOCK):
-            pages = range(start, min(start + _BLOCK, len(titles)))
-            files.append(place.work / f"states_{start}.npy")
-            if not files[-1].is_file():
-                place.work.mkdir(parents=True, exist_ok=True)
-                held = io.BytesIO()
-                np.save(held, reader.read(params, pages))
-                storage.write_bytes(files[-1], held.getvalue())
-            bar.advance(len(pages))
+
+    def read(pages: range, advance: Advance) -> np.ndarray:
+        states = reader.read(params, pages)
+        advance(len(pages))
+        return states
+
+    files = in_blocks(
+        place.common, "states", len(titles), _BLOCK, read,
+        title="Reading titles in their documents", where="while reading titles",
+    )  # fmt: skip
+    if not processes.first():
+        return  # one array is enough
     blocks = [storage.load_array(file, dtype=np.float32, ndim=2, mmap=True) for file in files]
     states = storage.new_array(place.folder / "states.npy", np.float32, (sum(map(len, blocks)), blocks[0].shape[1]))
     np.concatenate(blocks, out=states)

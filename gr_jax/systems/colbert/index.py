@@ -15,7 +15,7 @@ from gr_jax.systems.colbert.retriever import LateInteractionRetriever
 from gr_jax.systems.colbert.token_encoder import TokenEncoder
 
 
-@stage()
+@stage(together=True)
 def token_vectors(place: Place, corpus: pathlib.Path, model: pathlib.Path, *, precision: str) -> None:
     """The token vectors of every document, memory-mapped; interrupted, it goes on behind the last finished shard.
 
@@ -27,14 +27,17 @@ def token_vectors(place: Place, corpus: pathlib.Path, model: pathlib.Path, *, pr
     counts = token_counts(encoder.vocabulary, dataset.document_texts())
     length = encoder.lengths["document"]
     read = how_much_is_read(counts, length, room_of(encoder.vocabulary, length))
-    vectors = encoder.encode_documents(
+    folder = place.folder / "vectors"
+    if not encoder.write_vectors(
         dataset.corpus.contents,
-        place.folder / "vectors",
+        folder,
         precision=precision,
         corpus=dataset.corpus.fingerprint,
-        work=place.work,
+        work=place.common,
         progress=True,
-    )
+    ):
+        return  # process 0 has them
+    vectors = TokenVectors.load(folder, verify=False)
     place.notes.update({"documents": vectors.num_documents, "vectors": vectors.num_vectors, "read": read})
 
 

@@ -154,7 +154,28 @@ class TokenEncoder:
                 raise InputError("there is nothing to encode", "Give at least one text.")
             with progress_lib.bar("Embedding tokens", len(texts), enabled=progress) as bar:
                 return TokenVectors(self._rows(texts, precision, bar.advance))
-        encode_in_shards(
+        self.write_vectors(
+            texts, folder, precision=precision, corpus=corpus, work=work, shard_size=shard_size, process=(0, 1),
+            progress=progress,
+        )  # fmt: skip
+        return TokenVectors.load(folder, verify=False)
+
+    def write_vectors(
+        self,
+        texts: Sequence[str],
+        folder: str | os.PathLike,
+        *,
+        precision: str,
+        corpus: str = "",
+        work: str | os.PathLike | None = None,
+        shard_size: int = 1024,
+        process: tuple[int, int] | None = None,
+        progress: bool = False,
+    ) -> bool:
+        """`encode_documents` into a folder, which processes share out: see `models.shards.encode_in_shards`, which says
+        whether the folder is there."""
+        token_vectors.check_precision(precision)
+        return encode_in_shards(
             texts,
             folder,
             kind=token_vectors.KIND,
@@ -164,10 +185,9 @@ class TokenEncoder:
             corpus=corpus,
             work=work,
             shard_size=shard_size,
-            process=(0, 1),
+            process=process,
             progress=progress,
         )
-        return TokenVectors.load(folder, verify=False)
 
     def _rows(self, texts: Sequence[str], precision: str, advance: Advance) -> TokenRows:
         """Vectors of documents that fit in memory, similar lengths encoded together."""

@@ -10,7 +10,7 @@ from typing import Any
 import gin
 import numpy as np
 
-from gr_jax import retrievers
+from gr_jax import processes, retrievers
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.retrievers import Searcher
@@ -54,7 +54,7 @@ class GeneratedQueries(Settings):
     seed: int = setting(0, at_least=0)
 
 
-@stage()
+@stage(together=True)
 def generated(
     place: Place,
     corpus: pathlib.Path,
@@ -84,9 +84,11 @@ def generated(
         query_tokens=query_tokens,
         batch_size=settings.batch_size,
         seed=settings.seed,
-        work=place.work,
+        work=place.common,
         progress=True,
     )
+    if not processes.first():
+        return  # one filters
     kept = generation.filtered(
         drawn,
         load_bm25(bm25, dataset),
@@ -117,7 +119,7 @@ def index(place: Place, corpus: pathlib.Path, generated: pathlib.Path, *, lexica
     place.notes.update({"documents": bm25.num_documents, "queries": len(expansions)})
 
 
-@stage()
+@stage(together=True)
 def expanded_results(
     place: Place,
     corpus: pathlib.Path,
@@ -139,6 +141,8 @@ def expanded_results(
     plain = load_bm25(bm25, dataset)
     report = results.start_report(name, dataset, provenance)
     results.judge(place, report, dataset, {results.BM25: plain, name: searcher.retriever})
+    if not processes.first():
+        return  # one report is enough
     results.add_training(report, name, generator)
     _add_generated(report, load_pseudo_queries(generated), Searcher(plain, dataset.corpus))
     results.finish(place, report, dataset)

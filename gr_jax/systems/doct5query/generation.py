@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from gr_jax.errors import InputError
 from gr_jax.models.copy_network import CopyNetwork
 from gr_jax.models.copying import CopyDecoder, CopyNetworkModel
 from gr_jax.retrievers import BM25
+from gr_jax.stages.blocks import Advance, in_blocks
 from gr_jax.stages.copy_networks import padded_length
 from gr_jax.text import Vocabulary, encode_texts, get_transform
 from gr_jax.training.source_batches import SourceTargets
@@ -107,33 +107,35 @@ def generate(
       samples: drawn for each document.
       top_k: each token is drawn among so many best.
       temperature: below 1 the best are drawn more often.
-      work: where finished chunks are kept.
+      work: where finished chunks are kept; processes share them out.
 
     Returns:
       The queries of each document, in the order of drawing; some may be equal or empty.
     """
-    found: list[list[str]] = []
-    with progress_lib.bar("Generating queries", len(documents), enabled=progress) as bar:
-        for start in range(0, len(documents), _CHUNK):
-            file = work / f"{start:08d}.json"
-            if file.exists():
-                chunk = json.loads(file.read_text(encoding="utf-8"))
-                bar.advance(len(chunk))
-            else:
-                rows, chunk = documents[start : start + _CHUNK], [[] for _ in documents[start : start + _CHUNK]]
-                order = np.argsort((rows != 0).sum(axis=1), kind="stable")
-                for first in range(0, len(rows), batch_size):
-                    chosen = order[first : first + batch_size]
-                    batch = np.zeros((batch_size, padded_length(rows[chosen])), np.int32)
-                    batch[: len(chosen)] = rows[chosen, : batch.shape[1]]
-                    key = jax.random.fold_in(jax.random.key(seed), start + first)
-                    drawn = _draw(decoder, batch, key, temperature, samples, query_tokens, top_k, vocabulary.eos_id)
-                    for document, sequences in zip(chosen, np.asarray(drawn), strict=False):
-                        chunk[document] = [vocabulary.decode(sequence) for sequence in _ended(sequences, vocabulary)]
-                    bar.advance(len(chosen))
-                storage.write_json(file, chunk)
-            found += chunk
-    return found
+
+    def draw(chunk: range, advance: Advance) -> np.ndarray:
+        rows = documents[chunk.start : chunk.stop]
+        found = np.zeros((len(rows), samples, query_tokens), np.int32)
+        order = np.argsort((rows != 0).sum(axis=1), kind="stable")
+        for first in range(0, len(rows), batch_size):
+            chosen = order[first : first + batch_size]
+            batch = np.zeros((batch_size, padded_length(rows[chosen])), np.int32)
+            batch[: len(chosen)] = rows[chosen, : batch.shape[1]]
+            key = jax.random.fold_in(jax.random.key(seed), chunk.start + first)
+            drawn = _draw(decoder, batch, key, temperature, samples, query_tokens, top_k, vocabulary.eos_id)
+            found[chosen] = np.asarray(drawn)[: len(chosen)]
+            advance(len(chosen))
+        return found
+
+    files = in_blocks(
+        work, "queries", len(documents), _CHUNK, draw,
+        title="Generating queries", where="while generating queries", progress=progress,
+    )  # fmt: skip
+    return [
+        [vocabulary.decode(sequence) for sequence in _ended(sequences, vocabulary)]
+        for file in files
+        for sequences in storage.load_array(file, dtype=np.int32, ndim=3)
+    ]
 
 
 @functools.partial(jax.jit, static_argnums=(4, 5, 6, 7))

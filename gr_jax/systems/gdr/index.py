@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gr_jax import evaluation, storage
+from gr_jax import evaluation, processes, storage
 from gr_jax.corpus import Dataset
 from gr_jax.models import network_folder
 from gr_jax.retrievers import index as indexes
@@ -109,7 +109,7 @@ def choose_on_dev(retriever: GDRRetriever, dataset: Dataset, search: ClusterSear
     )
 
 
-@stage()
+@stage(together=True)
 def gdr_results(
     place: Place,
     corpus: pathlib.Path,
@@ -148,6 +148,8 @@ def gdr_results(
     splits = results.judged_splits(dataset)
     about = {**provenance, **_about(index, clusters, retriever)}
     report = results.judged_report(place, dataset, name, systems, hybrid, about)
+    if not processes.first():
+        return  # one report is enough
     report.add_fact("documents read", what_is_read(reader, in_pieces))
     report.add_fact("mining", what_mining_took(mined))
     results.add_training(report, name, model)

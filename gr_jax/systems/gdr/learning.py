@@ -396,7 +396,7 @@ class _Reencoded:
 
     def with_parameters(self, params: Any) -> GDRRetriever:
         """A retriever around these parameters."""
-        vectors = _with_document(self._encoder, params[DOCUMENT]).encode(self._corpus.contents, "document")
+        vectors = _with_document(self._encoder, params[DOCUMENT]).encode_documents(self._corpus.contents)
         searcher = ClusteredSearch(
             vectors,
             self._members,

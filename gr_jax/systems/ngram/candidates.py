@@ -12,13 +12,14 @@ import numpy as np
 from jaxtyping import Float32, Int, Int32, Int64
 
 from gr_jax import progress as progress_lib
-from gr_jax import storage
+from gr_jax import sharing, storage
 from gr_jax.errors import InputError
 from gr_jax.retrievers.documents_of import Written
 from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.retrievers.ngrams import NgramAggregation
 
 KIND = "ngram_candidates"
+_PART = 64  # questions that a process asks at a time
 _COLUMNS = (
     "documents", "scores", "held", "ngram_offsets", "tokens", "lengths", "views", "single", "log_chance", "weights",
     "part_offsets", "parts", "coefficients",
@@ -129,12 +130,22 @@ def find(
         )
     if depth < 1 or ngrams < 1:
         raise InputError("a document needs n-grams, and a question documents", "Give 1 or more.", value=(depth, ngrams))
-    found: list[Candidates | None] = [None] * len(questions)
+
+    def find_some(part: int) -> dict[str, np.ndarray]:
+        asked = questions[part * _PART : (part + 1) * _PART]
+        of_each = {
+            question: _of_question(aggregation, written, depth, ngrams)
+            for question, written in retriever.written(asked)
+        }
+        some = joined([of_each[question] for question in range(len(asked))])
+        return {name: getattr(some, name) for name in _COLUMNS}
+
+    parts = []
     with progress_lib.bar("Finding documents and their n-grams", len(questions), enabled=progress) as bar:
-        for question, written in retriever.written(questions):
-            found[question] = _of_question(aggregation, written, depth, ngrams)
-            bar.advance(1)
-    return joined([one for one in found if one is not None])
+        for found in sharing.in_parts("candidates", -(-len(questions) // _PART), find_some, "while finding documents"):
+            parts.append(Candidates(**found))
+            bar.advance(len(parts[-1]))
+    return joined(parts)
 
 
 def _of_question(aggregation: NgramAggregation, written: Written, depth: int, ngrams: int) -> Candidates:

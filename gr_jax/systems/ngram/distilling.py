@@ -63,7 +63,7 @@ class Distilling(ListLearning):
     row_ngrams: int = setting(192, at_least=1)
 
 
-@stage(shared=True)
+@stage(shared=True, together=True)
 def candidates(place: Place, asked: pathlib.Path, index: pathlib.Path, *, depth: int, ngrams: int) -> None:
     """What the student finds for the questions that are asked, with the n-grams by which it found each document.
 

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from gr_jax import processes
 from gr_jax.constraints import FMIndex
 from gr_jax.docids.spans import TokenText, token_text
 from gr_jax.models.copying import CopyDecoder
@@ -68,7 +69,7 @@ def index(
     place.notes.update({"documents": len(dataset.corpus), "bytes": folder_bytes(place.folder)})
 
 
-@stage()
+@stage(together=True)
 def ngram_results(
     place: Place,
     corpus: pathlib.Path,
@@ -90,6 +91,8 @@ def ngram_results(
     systems = {results.BM25: load_bm25(bm25, dataset), name: searcher.retriever}
     about = {"constraint": "FM-index over all documents", **provenance}
     report = results.judged_report(place, dataset, name, systems, hybrid, about)
+    if not processes.first():
+        return  # one report is enough
     results.add_training(report, name, model)
     splits = results.judged_splits(dataset)
     if splits:

@@ -1,0 +1,59 @@
+"""Work that the processes of a run share out: each does some of its parts, and all get the results of all.
+
+    with processes.together("the stage results"):           # all processes come here, and do the same
+        for found in sharing.in_parts("retrieving", count, answer, where="while retrieving"):
+            ...
+
+Results go through the coordinator, at some ten megabytes a second: rankings and the vectors of a sample do, those of a
+corpus are files (`models.shards`).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from gr_jax import processes
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def in_parts(name: str, count: int, work: Callable[[int], Arrays], where: str | None = None) -> Iterator[Arrays]:
+    """The results of a work's parts, in order. Within `processes.together` process i of n does every n-th part from i
+    on; elsewhere this process does all. A part is the same call whoever does it, so its result is the same.
+
+    Args:
+      name: of the work.
+      count: of parts.
+      work: number of a part → its arrays, of any types but objects.
+      where: what was interrupted, such as "while mining", where processes that are asked to may end between parts; None
+        never ends.
+
+    Raises:
+      InputError: another process failed, or did not come in time; names it.
+      Stopped: all were asked to end.
+    """
+    index, sharing = processes.share()
+    may_end = sharing == processes.count() and processes.may_end()
+    for first in range(0, count, sharing):
+        if sharing == 1:
+            yield work(first)
+        else:
+            with processes.alone():  # what a part does is its own
+                own = _packed(work(first + index)) if first + index < count else b""
+            yield from map(_unpacked, processes.exchange(name, own)[: count - first])
+        if where is not None and may_end and processes.stop_here():
+            raise processes.Stopped(where)
+
+
+def _packed(arrays: Arrays) -> bytes:
+    written = io.BytesIO()
+    np.savez(written, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    return written.getvalue()
+
+
+def _unpacked(data: bytes) -> Arrays:
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return dict(arrays)

@@ -1,0 +1,68 @@
+"""Long work of a stage block by block, each written whole, so that a killed run goes on where it was."""
+
+from __future__ import annotations
+
+import io
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+
+from gr_jax import processes, storage
+from gr_jax import progress as progress_lib
+
+Advance = Callable[[int], None]
+
+
+def in_blocks(
+    work: pathlib.Path,
+    name: str,
+    total: int,
+    size: int,
+    make: Callable[[range, Advance], np.ndarray],
+    *,
+    title: str,
+    where: str | None = None,
+    progress: bool = True,
+) -> list[pathlib.Path]:
+    """Files of arrays, one of each block, which processes share out: process i of n makes every n-th.
+
+    Args:
+      work: where the files are kept; they stay. Of a stage `Place.common`.
+      name: of the files.
+      total: how many rows the blocks are of.
+      size: rows of a block.
+      make: rows of a block → its array; tells the bar how many are done.
+      title: of the bar.
+      where: what was interrupted, such as "while asking the teacher", where processes that are asked to may end between
+        blocks; None never ends.
+      progress: show a bar.
+
+    Raises:
+      Stopped: behind a block, where all processes were asked to end.
+    """
+    blocks = [range(start, min(start + size, total)) for start in range(0, total, size)]
+    files = [work / f"{name}_{block.start}.npy" for block in blocks]
+    index, sharing = processes.share()
+    may_end = sharing == processes.count() and processes.may_end()
+    work.mkdir(parents=True, exist_ok=True)
+    with progress_lib.bar(title, sum(map(len, blocks[index::sharing])), enabled=progress) as bar:
+        for first in range(0, len(blocks), sharing):  # as many rounds in every process
+            number = first + index
+            if number < len(blocks):
+                if files[number].is_file():
+                    bar.advance(len(blocks[number]))
+                else:
+                    with processes.alone():
+                        _write(files[number], make(blocks[number], bar.advance))
+            if where is not None and may_end and processes.stop_here():
+                raise processes.Stopped(where)
+    if sharing > 1:
+        processes.gather(f"blocks of {name}", None)
+    return files
+
+
+def _write(file: pathlib.Path, array: np.ndarray) -> None:
+    content = io.BytesIO()
+    np.save(content, array)
+    storage.write_bytes(file, content.getvalue())

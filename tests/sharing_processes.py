@@ -1,0 +1,108 @@
+"""What several processes share out, as processes that a test starts: `python -m tests.sharing_processes '{…}'`.
+
+Each prints one line of JSON: what it made itself, and what all have.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+from tests.training.on_processes import CHECKOUT, free_port
+
+PARTS = 5
+
+
+def run(what: str, count: int, folder: pathlib.Path) -> list[dict[str, Any]]:
+    """What each process prints."""
+    port, started = free_port(), []
+    for process in range(count):
+        told = {"what": what, "port": port, "processes": count, "process": process, "folder": str(folder)}
+        command = [sys.executable, "-m", "tests.sharing_processes", json.dumps(told)]
+        started.append(
+            subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+    said = [one.communicate(timeout=300) for one in started]
+    assert all(one.returncode == 0 for one in started), said
+    return [json.loads(out.strip().splitlines()[-1]) for out, _ in said]
+
+
+def _shared(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
+    """All that is shared out: parts, also in a thread; blocks of files; documents' vectors; answers."""
+    import numpy as np
+
+    from gr_jax import processes, sharing
+    from gr_jax.stages.blocks import in_blocks
+
+    def work(part: int) -> dict[str, np.ndarray]:
+        own.append(part)
+        assert processes.share() == (0, 1)  # nothing is shared within a part
+        return {"numbers": np.arange(part) / 7, "name": np.array([f"part {part}"])}
+
+    def make(block: range, advance: Any) -> np.ndarray:
+        advance(len(block))
+        return np.array([*block, processes.index()])
+
+    def gathered() -> list[Any]:
+        return [[part["numbers"].tolist(), *part["name"].tolist()] for part in sharing.in_parts("a", PARTS, work)]
+
+    found: dict[str, Any] = {}
+
+    def aside() -> None:
+        with processes.together("beside"):
+            found["beside"] = gathered()
+
+    thread = threading.Thread(target=aside)
+    with processes.together("a test"):
+        thread.start()
+        found["parts"] = gathered()
+        files = in_blocks(folder, "block", 7, 3, make, title="Making blocks", progress=False)
+        found["blocks"] = [np.load(file).tolist() for file in files]
+        found["first"] = processes.by_first("one", lambda: [processes.index(), list(processes.share())])
+        found["all"] = processes.by_all("all", lambda: list(processes.share()))
+    thread.join()
+    found["alone"] = [list(processes.share()), len(gathered())]
+    return found
+
+
+def _failing(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
+    """Process 1 fails, within a part or before: both say it, soon."""
+    from gr_jax import processes, sharing
+    from gr_jax.errors import InputError
+
+    said = []
+    for inside in (True, False):
+
+        def work(part: int) -> dict[str, Any]:
+            if processes.index() == 1:
+                raise InputError("this part is bad", "Mend it.")
+            return {}
+
+        begun = time.monotonic()
+        try:
+            with processes.together("a test"):
+                if not inside and processes.index() == 1:
+                    raise InputError("it is bad", "Mend it.")
+                list(sharing.in_parts("a", PARTS, work))
+        except InputError as error:
+            said.append([str(error), time.monotonic() - begun])
+    return {"said": said}
+
+
+def _main(told: dict[str, Any]) -> None:
+    from launch import hosts
+
+    if told["processes"] > 1:
+        hosts.start(hosts.Cluster(f"127.0.0.1:{told['port']}", told["processes"], told["process"]))
+    own: list[int] = []
+    found = {"shared": _shared, "failing": _failing}[told["what"]](pathlib.Path(told["folder"]), own)
+    print(json.dumps({**found, "own": own}))
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]))
