@@ -6,10 +6,10 @@ maker states for bfloat16: T5-base, 223 million parameters, float32 parameters a
 off, random tokens without padding. Beam search of a T5-base decoder on 32 queries with 100 beams each is judged by the
 least time that the GPU's memory and arithmetic allow (`roofline`). Both exist where JAX sees a GPU.
 
-Small networks of T5, BERT with a T5's decoder, and GDR are trained under every set of sharding rules on 8 simulated
-devices beside one (`small_training`), whose sizes divide none of the tables; in bfloat16, and with layers computed
-again for gradients, over 200 steps beside float32 that remembers all. An update of a T5 on a CPU is timed beside that
-of `transformers` (`transformers_training`), on 2 threads:
+Small networks of T5, T5 1.1, BERT with a T5's decoder, CGR and GDR are trained under every set of sharding rules on 8
+simulated devices beside one (`small_training`), whose sizes divide none of the tables; three of them in bfloat16, and
+with layers computed again for gradients, over 200 steps beside float32 that remembers all. An update of a T5 on a CPU
+is timed beside that of `transformers` (`transformers_training`), on 2 threads:
 
     JAX_PLATFORMS=cpu taskset -c 0,1 python -m benchmarks.several_hosts --rows='transformers*'
 
@@ -94,7 +94,7 @@ def mesh_rows() -> list[harness.Row]:
             found.append(
                 harness.Row(
                     name=f"{sharding}, {name}, 8 devices",
-                    config={**sizes, **shape, "mesh": mesh, "steps": 20},
+                    config={**sizes, **small_training.DIFFERENT.get(name, {}), **shape, "mesh": mesh, "steps": 20},
                     measure=functools.partial(small_training.on_eight_devices, name, sharding),
                     at_most={"loss difference": 1e-5, "parameter difference": 1e-5, "largest share": 1.1},
                     seeds=(0,),
@@ -114,6 +114,7 @@ def mesh_rows() -> list[harness.Row]:
                         "steps": 200,
                         "means of": 20,
                     },
+                    corpus=small_training.fingerprint,
                     measure=functools.partial(small_training.beside_float32, name, **settings),
                     at_most={"relative difference": 0.005},
                     seeds=(0,),
@@ -135,6 +136,7 @@ def peer_rows() -> list[harness.Row]:
     found = []
     for packed, floor in ((False, 1.0), (True, 1.8)):
         config = {"network": dataclasses.asdict(transformers_training.CONFIG), "rows": transformers_training.ROWS}
+        config |= {"packed": transformers_training.PACKED} if packed else {}
         found.append(
             harness.Row(
                 name=f"transformers, {'packed' if packed else 'one question a row'}",

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -47,6 +48,7 @@ T5 = T5Config(
 BERT = BertConfig(vocab_size=511, emb_dim=60, num_heads=4, num_encoder_layers=2, mlp_dim=128, dropout_rate=0.0)
 WITH_BERT = EncoderDecoder(BERT, T5, share_embeddings=False, query_residual=True)
 LEVELS = ((3, 250), (253, 250))
+WRITTEN = 503  # words of CGR's vocabulary
 # Of T5 1.1: an activation that lies at the kink of a ReLU has one slope or the other, as rounding would have it.
 SMOOTH = dataclasses.replace(T5, mlp_activations=("gelu", "linear"))
 SMOOTH_WITH_BERT = EncoderDecoder(BERT, SMOOTH, share_embeddings=False, query_residual=True)
@@ -57,9 +59,15 @@ MODELS: dict[str, EncoderDecoderModel] = {
     "T5 1.1": EncoderDecoderModel(EncoderDecoder(SMOOTH)),
     # Its vocabulary is held, and split as what learns is.
     "CGR": EncoderDecoderModel(
-        EncoderDecoder(SMOOTH, dataclasses.replace(SMOOTH, vocab_size=503), share_embeddings=False)
+        EncoderDecoder(SMOOTH, dataclasses.replace(SMOOTH, vocab_size=WRITTEN), share_embeddings=False)
     ),
     "GDR with T5 1.1": GDRModel(SMOOTH_WITH_BERT, levels=LEVELS, normalize="level", temperature=0.5),
+}
+# What is said of those that differ from the sizes of T5 and BERT.
+DIFFERENT: Mapping[str, Mapping[str, Any]] = {
+    "T5 1.1": {"T5": dataclasses.asdict(SMOOTH)},
+    "CGR": {"T5": dataclasses.asdict(SMOOTH), "written": WRITTEN},
+    "GDR with T5 1.1": {"T5": dataclasses.asdict(SMOOTH)},
 }
 MESHES = {"data": (8, 1), "tensor": (2, 4), "fsdp": (4, 2)}
 ROWS, LENGTH, PAIRS = 32, 24, 400
@@ -71,6 +79,11 @@ def random_pairs(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     inputs = rng.integers(1, 500, (PAIRS, LENGTH))
     codes = np.stack([rng.integers(start, start + size, PAIRS) for start, size in LEVELS], axis=1)
     return inputs, codes
+
+
+def fingerprint() -> str:
+    """Of the documents of `questions`."""
+    return read_beir(harness.data_folder("squad_dev")).corpus.fingerprint
 
 
 def questions() -> tuple[np.ndarray, np.ndarray]:

@@ -32,8 +32,9 @@ _points = 0
 _held = 0
 _own = threading.local()
 _ROOT = "gr_jax/"
-# The place of what all processes do now, in this thread; None: this one is alone with what it does.
+# The place of what all processes do now, in this thread; _ALONE: this one does it by itself; None: nobody said.
 _occasion: contextvars.ContextVar[str | None] = contextvars.ContextVar("occasion", default=None)
+_ALONE = ""
 
 
 class Stopped(SystemExit):
@@ -108,7 +109,8 @@ def together(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _client().key_value_set(_failure(), json.dumps({"process": index(), **as_json(error)}), True)
+        with contextlib.suppress(Exception):  # another said so first, or the coordinator is gone
+            _client().key_value_set(_failure(), json.dumps({"process": index(), **as_json(error)}))
         raise
     finally:
         _occasion.reset(token)
@@ -117,16 +119,21 @@ def together(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Inside, in this thread, this process shares nothing of what it does."""
-    token = _occasion.set(None)
+    token = _occasion.set(_ALONE)
     try:
         yield
     finally:
         _occasion.reset(token)
 
 
+def is_alone() -> bool:
+    """Whether this is within `alone`."""
+    return _occasion.get() == _ALONE
+
+
 def share() -> tuple[int, int]:
-    """(index, count) of this process among those that do what this thread does now; (0, 1) where it is alone."""
-    return (0, 1) if _occasion.get() is None else (index(), count())
+    """(index, count) of this process among those that do what this thread does now, within `together`; else (0, 1)."""
+    return (index(), count()) if _occasion.get() else (0, 1)
 
 
 def exchange(name: str, said: bytes, *, deadline: float = DEADLINE_S) -> list[bytes]:
@@ -197,8 +204,8 @@ def by_first(name: str, work: Callable[[], Any], *, deadline: float = DEADLINE_S
 
 
 def by_all(name: str, work: Callable[[], Any], *, deadline: float = DEADLINE_S) -> Any:
-    """What process 0 makes, JSON, in every process, made by all within `together` as they may share it; elsewhere as
-    `by_first` does.
+    """What process 0 makes, JSON, in every process. Within `together` all make it, so that they may share it out;
+    elsewhere it is `by_first`.
 
     Raises:
       InputError: what a process raised.
@@ -289,7 +296,7 @@ def _failure() -> str:
 
 def _raise_another_s() -> None:
     """Raises what another process failed in, of what all do together."""
-    if _occasion.get() is None:
+    if not _occasion.get():
         return
     try:
         said = json.loads(_client().key_value_try_get(_failure()))

@@ -28,17 +28,17 @@ def in_parts(name: str, count: int, work: Callable[[int], Arrays], where: str | 
       name: of the work.
       count: of parts.
       work: number of a part → its arrays, of any types but objects.
-      where: what was interrupted, such as "while mining", where processes that are asked to may end between parts; None
-        never ends.
+      where: what is interrupted, such as "while mining": processes that are asked to stop end behind a part. None: they
+        do not.
 
     Raises:
       InputError: another process failed, or did not come in time; names it.
       Stopped: all were asked to end.
     """
-    index, sharing = processes.share()
-    may_end = sharing == processes.count() and processes.may_end()
-    for first in range(0, count, sharing):
-        if sharing == 1:
+    index, number = processes.share()
+    may_end = number == processes.count() and processes.may_end()
+    for first in range(0, count, number):
+        if number == 1:
             yield work(first)
         else:
             with processes.alone():  # what a part does is its own
@@ -50,7 +50,9 @@ def in_parts(name: str, count: int, work: Callable[[int], Arrays], where: str | 
 
 def _packed(arrays: Arrays) -> bytes:
     written = io.BytesIO()
-    np.savez(written, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    if any(array.dtype.hasobject for array in arrays.values()):
+        raise TypeError("objects are not told to other processes")
+    np.savez(written, **arrays)  # type: ignore[arg-type]
     return written.getvalue()
 
 

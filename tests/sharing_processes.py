@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from typing import Any
 
 from tests.training.on_processes import CHECKOUT, free_port
@@ -33,10 +34,12 @@ def run(what: str, count: int, folder: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _shared(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
-    """All that is shared out: parts, also in a thread; blocks of files; documents' vectors; answers."""
+    """All that is shared out: parts, also in a thread; blocks of files; an encoding; answers."""
     import numpy as np
 
     from gr_jax import processes, sharing
+    from gr_jax.models import encode_corpus
+    from gr_jax.retrievers import Ranking, retrieve_all
     from gr_jax.stages.blocks import in_blocks
 
     def work(part: int) -> dict[str, np.ndarray]:
@@ -47,6 +50,18 @@ def _shared(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
     def make(block: range, advance: Any) -> np.ndarray:
         advance(len(block))
         return np.array([*block, processes.index()])
+
+    class Toy:
+        """Encodes a text, and answers a question, by its length."""
+
+        dimension, fingerprint = 2, "a toy"
+
+        def encode(self, texts: Any, *, advance: Any, **_: Any) -> np.ndarray:
+            return np.array([[len(text), processes.index()] for text in texts], np.float32)
+
+        def retrieve(self, queries: Any, k: int) -> Ranking:
+            found = np.tile(np.array([[len(query)] for query in queries], np.int32), k)
+            return Ranking(found, found.astype(np.float32) + processes.index())
 
     def gathered() -> list[Any]:
         return [[part["numbers"].tolist(), *part["name"].tolist()] for part in sharing.in_parts("a", PARTS, work)]
@@ -63,6 +78,12 @@ def _shared(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
         found["parts"] = gathered()
         files = in_blocks(folder, "block", 7, 3, make, title="Making blocks", progress=False)
         found["blocks"] = [np.load(file).tolist() for file in files]
+        place = folder / f"encoded_{processes.index()}"
+        texts = ["a" * length for length in range(5)]
+        encode_corpus(Toy(), texts, place, work=folder / "shards", shard_size=2)
+        found["encoded"] = np.load(place / "vectors.npy").tolist() if place.exists() else None
+        asked = types.SimpleNamespace(ids=[*"abcde"], texts=texts)
+        found["answers"] = retrieve_all(Toy(), asked, 1, batch_size=2).score.ravel().tolist()
         found["first"] = processes.by_first("one", lambda: [processes.index(), list(processes.share())])
         found["all"] = processes.by_all("all", lambda: list(processes.share()))
     thread.join()
@@ -71,24 +92,28 @@ def _shared(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
 
 
 def _failing(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
-    """Process 1 fails, within a part or before: both say it, soon."""
+    """Process 1 fails, within a part, before, or behind the last: all say it, soon."""
     from gr_jax import processes, sharing
     from gr_jax.errors import InputError
 
     said = []
-    for inside in (True, False):
 
-        def work(part: int) -> dict[str, Any]:
-            if processes.index() == 1:
-                raise InputError("this part is bad", "Mend it.")
-            return {}
+    def fail(now: str, when: str) -> None:
+        if processes.index() == 1 and now == when:
+            raise InputError(f"{when} is bad", "Mend it.")
 
+    def work(part: int) -> dict[str, Any]:
+        fail("within", when)
+        return {}
+
+    for when in ("within", "before", "behind"):
         begun = time.monotonic()
         try:
             with processes.together("a test"):
-                if not inside and processes.index() == 1:
-                    raise InputError("it is bad", "Mend it.")
+                fail("before", when)
                 list(sharing.in_parts("a", PARTS, work))
+                fail("behind", when)
+                processes.gather("the end", None)
         except InputError as error:
             said.append([str(error), time.monotonic() - begun])
     return {"said": said}

@@ -72,8 +72,11 @@ def encode_in_shards(
       Stopped: behind a shard, where all processes were asked to end.
     """
     folder = pathlib.Path(folder)
-    sharing = process is None and processes.share() != (0, 1)
-    index, count = process or (processes.share() if sharing else (jax.process_index(), jax.process_count()))
+    together = process is None and processes.share() != (0, 1)
+    if process is None:
+        known = together or processes.is_alone()
+        process = processes.share() if known else (jax.process_index(), jax.process_count())
+    index, count = process
     if not len(texts):
         raise InputError("there is nothing to encode", "Give at least one text.", file=folder)
     if shard_size < 1:
@@ -86,7 +89,7 @@ def encode_in_shards(
     shards = _Shards(own_folder, f"{kind}{_SHARD}", texts, shard_size)
     keys = shards.keys(settings)
     whole = _digest(*keys)
-    if not sharing and storage.is_complete(folder, kind, whole):
+    if not together and storage.is_complete(folder, kind, whole):
         if work is None:  # a run that was killed at its end has left them
             shards.discard(made_from=keys)
         return True
@@ -94,7 +97,7 @@ def encode_in_shards(
         shards.refuse_others()  # before hours of work: at its end the shards are removed
     mine = range(index, len(keys), count)
     # One process alone, or what runs beside or within training, comes to no point where all end.
-    together = count == processes.count() and processes.may_end()
+    may_end = count == processes.count() and processes.may_end() and not processes.is_alone()
     left = [number for number in mine if not shards.finished(number, keys[number])]
     total, todo = (sum(map(shards.size, numbers)) for numbers in (mine, left))
     with progress_lib.bar("Encoding documents", total, enabled=progress) as bar:
@@ -110,14 +113,17 @@ def encode_in_shards(
         for number in range(index, -(-len(keys) // count) * count, count):  # as many rounds in every process
             if number in wanted:
                 shards.write(number, keys[number], encode(shards.texts(number), advance))
-            if together and processes.stop_here():
+            if may_end and processes.stop_here():
                 raise processes.Stopped("while encoding")
-    if sharing:
-        processes.gather("shares of an encoding", None)
-        if not processes.first():
-            return False
     others = [number for number in range(len(keys)) if number % count != index]
-    if not all(shards.finished(number, keys[number]) for number in others):
+    if together:
+        processes.gather("shares of an encoding", None)
+        if index:
+            return False
+        for number in others:  # one that came damaged over the common disk
+            if not shards.finished(number, keys[number]):
+                shards.write(number, keys[number], encode(shards.texts(number), lambda texts_done: None))
+    elif not all(shards.finished(number, keys[number]) for number in others):
         return storage.is_complete(folder, kind, whole)
     try:
         with storage.write_folder(folder, kind, corpus=corpus, made_from=whole, meta=dict(meta or {})) as new:

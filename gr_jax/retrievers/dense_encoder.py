@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
@@ -13,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
-from gr_jax import sharing, storage, text
+from gr_jax import processes, sharing, storage, text
 from gr_jax.corpus.columns import MappedColumn
 from gr_jax.errors import InputError
 from gr_jax.models import BiEncoderConfig, SentenceEncoder
@@ -21,6 +22,7 @@ from gr_jax.models.bi_encoder import SIDES, load_bi_encoder, save_bi_encoder
 
 KIND = "dense_encoder"
 _PART = 1024  # documents that a process encodes at a time
+_SHARED_BYTES = 1 << 28
 
 
 class DenseEncoder:
@@ -139,12 +141,15 @@ class DenseEncoder:
         return self._encoders[side].encode(rewritten, max_length=self.lengths[side], progress=progress)
 
     def encode_documents(self, texts: Sequence[str]) -> Float[np.ndarray, "n d"]:
-        """Embeds a corpus as it stands into memory, in parts that processes share out; see `sharing.in_parts`."""
+        """Embeds a corpus as it stands into memory, in parts, which processes share out unless the vectors are too many
+        for the way that they take; see `sharing.in_parts`."""
 
         def encode(part: int) -> dict[str, np.ndarray]:
             return {"vectors": self.encode(texts[part * _PART : (part + 1) * _PART], "document")}
 
-        parts = list(sharing.in_parts("encoding documents", -(-len(texts) // _PART), encode))
+        few = 4 * len(texts) * self.dimension <= _SHARED_BYTES
+        with contextlib.nullcontext() if few else processes.alone():
+            parts = list(sharing.in_parts("encoding documents", -(-len(texts) // _PART), encode))
         return np.concatenate([part["vectors"] for part in parts]) if parts else self.encode(texts, "document")
 
     def token_counts(self, texts: Sequence[str]) -> Int[np.ndarray, " texts"]:

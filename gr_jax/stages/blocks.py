@@ -34,8 +34,8 @@ def in_blocks(
       size: rows of a block.
       make: rows of a block → its array; tells the bar how many are done.
       title: of the bar.
-      where: what was interrupted, such as "while asking the teacher", where processes that are asked to may end between
-        blocks; None never ends.
+      where: what is interrupted, such as "while asking the teacher": processes that are asked to stop end behind a
+        block. None: they do not.
       progress: show a bar.
 
     Raises:
@@ -43,11 +43,11 @@ def in_blocks(
     """
     blocks = [range(start, min(start + size, total)) for start in range(0, total, size)]
     files = [work / f"{name}_{block.start}.npy" for block in blocks]
-    index, sharing = processes.share()
-    may_end = sharing == processes.count() and processes.may_end()
+    index, number_of = processes.share()
+    may_end = number_of == processes.count() and processes.may_end()
     work.mkdir(parents=True, exist_ok=True)
-    with progress_lib.bar(title, sum(map(len, blocks[index::sharing])), enabled=progress) as bar:
-        for first in range(0, len(blocks), sharing):  # as many rounds in every process
+    with progress_lib.bar(title, sum(map(len, blocks[index::number_of])), enabled=progress) as bar:
+        for first in range(0, len(blocks), number_of):  # as many rounds in every process
             number = first + index
             if number < len(blocks):
                 if files[number].is_file():
@@ -57,7 +57,7 @@ def in_blocks(
                         _write(files[number], make(blocks[number], bar.advance))
             if where is not None and may_end and processes.stop_here():
                 raise processes.Stopped(where)
-    if sharing > 1:
+    if number_of > 1:
         processes.gather(f"blocks of {name}", None)
     return files
 

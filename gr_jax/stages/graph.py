@@ -34,7 +34,7 @@ class Place:
       folder: the folder to fill; it becomes the artefact when the function returns.
       work: a folder that survives interruptions; not part of the artefact.
       notes: counts to record in the manifest, JSON.
-      common: where all processes of a run work together: checkpoints, and shares of an encoding. On process 0 it is
+      common: where all processes of a run work together: checkpoints, shares of an encoding, blocks. On process 0 it is
         `work`; the others have a `folder` and a `work` of their own, of which nothing is kept.
     """
 
@@ -139,8 +139,9 @@ def stage(
       shared: its folder lives in the common folder under its key, and is made once for all systems.
       version: raise it when the function's result changes for the same settings.
       trains: it trains a network; `launch.train` makes everything that does.
-      together: of several processes all work at it, as at what trains; any other is made by process 0 while the others
-        wait.
+      together: of several processes all work at it, as at what trains, and share out what is long
+        (`processes.together`); what processes other than 0 write is thrown away. Any other is made by process 0 while
+        the others wait.
     """
 
     def make(function: Callable[..., None]) -> StageFunction:

@@ -38,7 +38,7 @@ from gr_jax.training.token_store import Ragged, TokenStore
 # training finds it, "ance" the one that is being trained, "file" is the user's own.
 NEGATIVES = ("file", "ance", "model", "bm25", "cluster", "random")
 _SEARCHED = ("model", "bm25")  # a question costs a search; others are read or drawn, all at once
-_AT_ONCE = 4096
+_AT_ONCE = 512
 DOCUMENTS_A_CLUSTER = 20
 
 

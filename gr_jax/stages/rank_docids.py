@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Int32
 
-from gr_jax import models, sharing, storage
+from gr_jax import models, processes, sharing, storage
 from gr_jax import progress as progress_lib
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError, InputWarning
@@ -128,6 +128,8 @@ def docid_candidates(
         for found in sharing.in_parts("candidates", -(-len(questions) // _BLOCK), find, "while finding documents"):
             answers.append(found)
             bar.advance(len(found["rows"]))
+    if not processes.first():
+        return  # one table is enough
     documents, scores, rows = (np.concatenate([one[name] for one in answers]) for name in answers[0])
     with storage.write_folder(place.folder / FOUND, KIND, corpus=dataset.corpus.fingerprint) as new:
         np.save(new / "documents.npy", documents.astype(np.int32))

@@ -95,24 +95,27 @@ class Runner:
         Where one of them fails, the others raise its error as soon as they wait for it.
         """
         name = f"stage {stage.name}"
-        if processes.first():
-            with self._maker(stage) as makes:
-                processes.broadcast(f"{name} is to be made", makes)
-                if makes:
-                    with processes.together(name):
+        with processes.together(name):
+            if processes.first():
+                with self._maker(stage) as makes:
+                    processes.broadcast(f"{name} is to be made", makes)
+                    if makes:
                         self._make(stage, corpus)
-        elif processes.broadcast(f"{name} is to be made"):
-            work = self._work(stage)
-            own = work.with_name(f".{work.name}.process_{processes.index():05d}")
+            elif processes.broadcast(f"{name} is to be made"):
+                self._help(stage)
+            processes.gather(name, None)
+
+    def _help(self, stage: Stage) -> None:
+        """Makes a stage's part of what processes share out, and throws away the rest."""
+        work = self._work(stage)
+        own = work.with_name(f".{work.name}.process_{processes.index():05d}")
+        shutil.rmtree(own, ignore_errors=True)
+        try:
+            (own / "folder").mkdir(parents=True)
+            place = Place(own / "folder", own / "work", {}, work)
+            stage.function.function(place, **self._inputs(stage), **stage.settings)
+        finally:
             shutil.rmtree(own, ignore_errors=True)
-            try:
-                (own / "folder").mkdir(parents=True)
-                place = Place(own / "folder", own / "work", {}, work)
-                with processes.together(name):
-                    stage.function.function(place, **self._inputs(stage), **stage.settings)
-            finally:
-                shutil.rmtree(own, ignore_errors=True)
-        processes.gather(name, None)
 
     def _work(self, stage: Stage) -> pathlib.Path:
         return self.model_dir / "work" / f"{stage.name}-{stage.key}"
@@ -251,10 +254,18 @@ def _seconds_of_earlier_starts(work: pathlib.Path) -> float:
     noted = storage.read_note(file)
     starts = noted if isinstance(noted, list) and all(map(_is_start, noted)) else []
     if starts:
-        signs = (path.lstat().st_mtime for path in work.rglob("*") if path != file)
-        starts[-1]["end"] = max(starts[-1]["start"], *(sign for sign in signs if sign < now), 0.0)
+        signs = [_changed(path) for path in work.rglob("*") if path != file]
+        starts[-1]["end"] = max([starts[-1]["start"], *(sign for sign in signs if sign < now)])
     storage.write_json(file, [*starts, {"start": now}])
     return sum(start.get("end", start["start"]) - start["start"] for start in starts)
+
+
+def _changed(path: pathlib.Path) -> float:
+    """Seconds since 1970; 0 where it is gone: other processes may be at work there already."""
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _is_start(noted: Any) -> bool:

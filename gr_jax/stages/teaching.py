@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int32
 
-from gr_jax import storage
+from gr_jax import processes, storage
 from gr_jax.corpus import Dataset, Queries
 from gr_jax.errors import InputError
 from gr_jax.losses.ranking import (
@@ -286,6 +286,8 @@ def teacher_scores(
         title="Asking the teacher",
         where="while asking the teacher",
     )
+    if not processes.first():
+        return  # one array is enough
     scores = [storage.load_array(file, dtype=np.float32, ndim=2) for file in files]
     np.save(place.folder / _SCORES, np.concatenate(scores))
 

@@ -78,6 +78,8 @@ def vectors(
     texts, owner = passages(dataset, sentences)
     np.save(place.folder / "owner.npy", owner)
     if encoder.name == "lsa":
+        if not processes.first():
+            return  # it is not shared out
         array = lsa.latent_semantic_vectors(texts, dimension=LSA_DIMENSION)
         np.save(place.folder / "vectors.npy", array)
         place.notes.update({"vectors": len(array), "dimension": array.shape[1]})

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32
 
+from gr_jax import processes, storage
 from gr_jax import progress as progress_lib
-from gr_jax import storage
 from gr_jax.constraints import Everything
 from gr_jax.corpus import Dataset
 from gr_jax.decoding import processors, sampling
@@ -110,7 +110,8 @@ def generate(
       work: where finished chunks are kept; processes share them out.
 
     Returns:
-      The queries of each document, in the order of drawing; some may be equal or empty.
+      The queries of each document, in the order of drawing; some may be equal or empty. None in processes other than
+      the first of those that share.
     """
 
     def draw(chunk: range, advance: Advance) -> np.ndarray:
@@ -131,6 +132,8 @@ def generate(
         work, "queries", len(documents), _CHUNK, draw,
         title="Generating queries", where="while generating queries", progress=progress,
     )  # fmt: skip
+    if processes.share()[0]:
+        return []  # one decodes
     return [
         [vocabulary.decode(sequence) for sequence in _ended(sequences, vocabulary)]
         for file in files

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
+from gr_jax import processes
 from gr_jax.constraints import FMIndex
 from gr_jax.docids.spans import TokenText
 from gr_jax.losses.ranking import RankingLoss
@@ -73,6 +74,8 @@ def candidates(place: Place, asked: pathlib.Path, index: pathlib.Path, *, depth:
     """
     retriever: Any = indexes.load(index).retriever
     found = finding.find(retriever, load_asked(asked).texts, depth, ngrams, progress=True)
+    if not processes.first():
+        return  # one table is enough
     found.save(place.folder / FOUND)
     held = found.held[found.documents >= 0]
     share = float(held.mean()) if len(held) else 0.0
