@@ -79,7 +79,7 @@ def gather(name: str, said: Any, *, deadline: float = DEADLINE_S) -> list[Any]:
     place = _round(name)
     _client().key_value_set(f"{place}/{index()}", json.dumps(said))
     heard = [json.loads(_hear(f"{place}/{one}", one, name, deadline)) for one in range(count())]
-    _forget(name, place, f"/{index()}")
+    _forget(place, f"/{index()}")
     return heard
 
 
@@ -138,7 +138,7 @@ def share() -> tuple[int, int]:
 
 def exchange(name: str, said: bytes, *, deadline: float = DEADLINE_S) -> list[bytes]:
     """What every process says, in their order, within `together`; see `gather`."""
-    place = _round(f"{_occasion.get()}/{name}")
+    place = _round(name)
     _client().key_value_set_bytes(f"{place}/{index()}", said)
     listen = _client().blocking_key_value_get_bytes
     heard = [said if one == index() else _hear(f"{place}/{one}", one, name, deadline, listen) for one in range(count())]
@@ -277,16 +277,18 @@ def _client() -> Any:
 
 
 def _round(name: str) -> str:
+    """The place of the next round of this name, of what is done together: what failed there leaves no round behind."""
+    name = "/".join(filter(None, (_occasion.get(), name)))
     with _lock:
         _rounds[name] += 1
         return f"{_ROOT}{name}/{_rounds[name]}"
 
 
-def _forget(name: str, place: str, own: str) -> None:
+def _forget(place: str, own: str) -> None:
     """Whoever has heard all of a round knows that all have left the one before."""
-    number = int(place.rpartition("/")[2])
-    if number > 1:
-        _client().key_value_delete(f"{_ROOT}{name}/{number - 1}{own}")
+    name, _, number = place.rpartition("/")
+    if int(number) > 1:
+        _client().key_value_delete(f"{name}/{int(number) - 1}{own}")
 
 
 def _failure() -> str:

@@ -119,13 +119,39 @@ def _failing(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
     return {"said": said}
 
 
+def _stage(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
+    """A stage that all work at: process 0 writes what all have found, or fails at the end of it."""
+    import numpy as np
+
+    from gr_jax import processes, sharing
+    from gr_jax.errors import InputError
+    from gr_jax.stages.graph import Place, stage
+    from gr_jax.stages.runner import Runner
+
+    @stage(together=True)
+    def toy(place: Place, *, fails: bool) -> None:
+        parts = list(sharing.in_parts("a", PARTS, lambda part: {"number": np.array(part)}))
+        place.notes["processes"] = processes.share()[1]
+        if fails and processes.first():
+            raise InputError("the end is bad", "Mend it.")
+        (place.folder / "found.txt").write_text(f"{len(parts)} by {processes.index()}")
+
+    said = []
+    for fails in (True, False):
+        try:
+            Runner(folder / "run").run([toy(fails=fails)])
+        except InputError as error:
+            said.append(str(error))
+    return {"said": said, "left": sorted(path.name for path in (folder / "run").rglob(".*process_*"))}
+
+
 def _main(told: dict[str, Any]) -> None:
     from launch import hosts
 
     if told["processes"] > 1:
         hosts.start(hosts.Cluster(f"127.0.0.1:{told['port']}", told["processes"], told["process"]))
     own: list[int] = []
-    found = {"shared": _shared, "failing": _failing}[told["what"]](pathlib.Path(told["folder"]), own)
+    found = {"shared": _shared, "failing": _failing, "stage": _stage}[told["what"]](pathlib.Path(told["folder"]), own)
     print(json.dumps({**found, "own": own}))
 
 

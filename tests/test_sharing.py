@@ -32,3 +32,10 @@ def test_where_one_fails_all_say_it(tmp_path):
     for others in (found[0], found[2]):
         assert [text for text, _ in others] == [f"process 1: {text}" for text in own]
         assert all(seconds < 30 for _, seconds in others)
+
+
+def test_a_stage_that_all_work_at(tmp_path):
+    first, second = run("stage", 2, tmp_path)
+    assert first["said"] == ["the end is bad. Mend it."] and second["said"] == ["process 0: the end is bad. Mend it."]
+    assert (tmp_path / "run" / "toy" / "found.txt").read_text() == f"{PARTS} by 0"
+    assert not first["left"] and not second["left"]
