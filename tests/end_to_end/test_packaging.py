@@ -166,6 +166,7 @@ LAYERS = [
     ["text"],
     ["storage"],
     ["registry"],
+    ["sharing"],
     ["processes"],
     ["errors", "progress"],
     ["printing"],
