@@ -110,7 +110,7 @@ def mesh_rows() -> list[harness.Row]:
                         **sizes,
                         **shape,
                         **settings,
-                        "pairs": "squad_dev's questions",
+                        "pairs": "squad_dev's questions and documents",
                         "steps": 200,
                         "means of": 20,
                     },

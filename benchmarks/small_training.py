@@ -16,7 +16,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks import harness
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
-from gr_jax.models import BertConfig, EncoderDecoder, EncoderDecoderModel, T5Config
+from gr_jax.models import BertConfig, EncoderDecoder, EncoderDecoderModel, T5Config, lsa
 from gr_jax.models.half_precision import with_precision
 from gr_jax.models.remat import recomputing
 from gr_jax.systems.cgr.writer import matrix_held
@@ -74,11 +74,20 @@ ROWS, LENGTH, PAIRS = 32, 24, 400
 _TABLES = ("token_embedder", "logits_dense")
 
 
-def random_pairs(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A few hundred random inputs, and a code of two tokens of each, which are learnt by heart."""
+class Pairs(NamedTuple):
+    """Inputs [n, LENGTH], the code of each [n, 2], the document of each [n], and documents' vectors [documents, d]."""
+
+    inputs: np.ndarray
+    codes: np.ndarray
+    documents: np.ndarray
+    vectors: np.ndarray
+
+
+def random_pairs(rng: np.random.Generator) -> Pairs:
+    """A few hundred inputs, each with a document of its own, which are learnt by heart."""
     inputs = rng.integers(1, 500, (PAIRS, LENGTH))
     codes = np.stack([rng.integers(start, start + size, PAIRS) for start, size in LEVELS], axis=1)
-    return inputs, codes
+    return Pairs(inputs, codes, np.arange(PAIRS), rng.normal(size=(PAIRS, BERT.emb_dim)))
 
 
 def fingerprint() -> str:
@@ -86,9 +95,9 @@ def fingerprint() -> str:
     return read_beir(harness.data_folder("squad_dev")).corpus.fingerprint
 
 
-def questions() -> tuple[np.ndarray, np.ndarray]:
-    """SQuAD's questions of the train split, their words hashed, and of each the number of its page and of its paragraph
-    in the page."""
+def questions() -> Pairs:
+    """SQuAD's questions of the train split, their words hashed; the code is the number of the page and of the paragraph
+    in it, vectors are those of LSA."""
     dataset = read_beir(harness.data_folder("squad_dev"))
     pages: dict[str, int] = {}
     paragraphs: collections.Counter[int] = collections.Counter()
@@ -103,14 +112,21 @@ def questions() -> tuple[np.ndarray, np.ndarray]:
         words = [zlib.crc32(word.encode()) % 499 + 1 for word in text.lower().split()[:LENGTH]]
         inputs[row, : len(words)] = words
     judged = dataset.split("train")
-    return inputs, np.array([code_of[next(iter(judged[query_id]))] for query_id in asked.ids])
+    answers = [next(iter(judged[query_id])) for query_id in asked.ids]
+    return Pairs(
+        inputs,
+        np.array([code_of[answer] for answer in answers]),
+        np.array([dataset.corpus.index_of(answer) for answer in answers]),
+        lsa.latent_semantic_vectors(dataset.document_texts(), dimension=BERT.emb_dim),
+    )
 
 
-def batches(name: str, steps: int, pairs: tuple[np.ndarray, np.ndarray] | None = None) -> list[dict[str, np.ndarray]]:
+def batches(name: str, steps: int, pairs: Pairs | None = None) -> list[dict[str, np.ndarray]]:
     """Rows of pairs, by default of random ones."""
     rng = np.random.default_rng(0)
-    inputs, codes = (array.astype(np.int32) for array in pairs or random_pairs(rng))
-    vectors = rng.normal(size=(len(inputs), BERT.emb_dim)).astype(np.float32)
+    pairs = random_pairs(rng) if pairs is None else pairs
+    inputs, codes, documents = (array.astype(np.int32) for array in pairs[:3])
+    vectors = pairs.vectors.astype(np.float32)
     found = []
     for _ in range(steps):
         rows = rng.integers(0, len(inputs), ROWS)
@@ -121,8 +137,8 @@ def batches(name: str, steps: int, pairs: tuple[np.ndarray, np.ndarray] | None =
             "decoder_loss_weights": np.ones((ROWS, 2), np.float32),
         }
         if name.startswith("GDR"):
-            others = np.stack([rows, rng.integers(0, len(inputs), ROWS)], axis=1).reshape(-1)
-            batch |= {"document_index": others.astype(np.int32), "document_vectors": vectors[others]}
+            others = documents[np.stack([rows, rng.integers(0, len(inputs), ROWS)], axis=1).reshape(-1)]
+            batch |= {"document_index": others, "document_vectors": vectors[others]}
         found.append(batch)
     return found
 
