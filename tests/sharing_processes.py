@@ -28,7 +28,11 @@ def run(what: str, count: int, folder: pathlib.Path) -> list[dict[str, Any]]:
         started.append(
             subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
-    said = [one.communicate(timeout=300) for one in started]
+    try:
+        said = [one.communicate(timeout=300) for one in started]
+    finally:
+        for one in started:
+            one.kill()
     assert all(one.returncode == 0 for one in started), said
     return [json.loads(out.strip().splitlines()[-1]) for out, _ in said]
 

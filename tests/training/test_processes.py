@@ -117,7 +117,7 @@ def test_layers_that_are_split_over_the_devices_of_two_processes(tmp_path):
     halves = sorted(piece[2] for listing in listings for piece in listing["pieces"] if piece[:2] == ["params", "wi"])
     assert len(halves) == 2 and halves[0] != halves[1]
     one = Run(tmp_path, processes=1, devices=2, model=2).finish()
-    alone = tmp_path.with_name("alone")
+    alone = tmp_path / "alone"
     alone.mkdir()
     expected = Run(alone, processes=1).finish()
     for name, value in expected.items():
