@@ -35,16 +35,36 @@ def in_parts(name: str, count: int, work: Callable[[int], Arrays], where: str | 
       InputError: another process failed, or did not come in time; names it.
       Stopped: all were asked to end.
     """
-    index, number = processes.share()
-    may_end = number == processes.count() and processes.may_end()
+    left = count
+    for part in rounds(count, where):
+        if processes.share() == (0, 1):
+            yield work(part)
+            continue
+        with processes.alone():  # what a part does is its own
+            own = _packed(work(part)) if part < count else b""
+        told = processes.exchange(name, own)[:left]
+        left -= len(told)
+        yield from map(_unpacked, told)
+
+
+def rounds(count: int, where: str | None = None, process: tuple[int, int] | None = None) -> Iterator[int]:
+    """The numbers of this process's parts: of process i of n every n-th from i on. There are as many in every process;
+    one that is not below `count` is none.
+
+    Args:
+      count: of parts of all.
+      where: see `in_parts`.
+      process: (index, count) of this one; None: of those that do this together.
+
+    Raises:
+      Stopped: behind a part, where all were asked to end.
+    """
+    index, number = process or processes.share()
+    # What does its work alone, beside others or within a part, comes to no point where all end.
+    ends = number == processes.count() and processes.may_end() and not processes.is_alone()
     for first in range(0, count, number):
-        if number == 1:
-            yield work(first)
-        else:
-            with processes.alone():  # what a part does is its own
-                own = _packed(work(first + index)) if first + index < count else b""
-            yield from map(_unpacked, processes.exchange(name, own)[: count - first])
-        if where is not None and may_end and processes.stop_here():
+        yield first + index
+        if where is not None and ends and processes.stop_here():
             raise processes.Stopped(where)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gr_jax import processes, storage
+from gr_jax import processes, sharing, storage
 from gr_jax import progress as progress_lib
 from gr_jax.errors import InputError
 from gr_jax.storage.folder import MANIFEST
@@ -96,8 +96,6 @@ def encode_in_shards(
     if work is None:
         shards.refuse_others()  # before hours of work: at its end the shards are removed
     mine = range(index, len(keys), count)
-    # One process alone, or what runs beside or within training, comes to no point where all end.
-    may_end = count == processes.count() and processes.may_end() and not processes.is_alone()
     left = [number for number in mine if not shards.finished(number, keys[number])]
     total, todo = (sum(map(shards.size, numbers)) for numbers in (mine, left))
     with progress_lib.bar("Encoding documents", total, enabled=progress) as bar:
@@ -110,11 +108,9 @@ def encode_in_shards(
             bar.advance(texts_done, note=f"{speed:.0f} documents/s")
 
         wanted = set(left)
-        for number in range(index, -(-len(keys) // count) * count, count):  # as many rounds in every process
+        for number in sharing.rounds(len(keys), "while encoding", (index, count)):
             if number in wanted:
                 shards.write(number, keys[number], encode(shards.texts(number), advance))
-            if may_end and processes.stop_here():
-                raise processes.Stopped("while encoding")
     others = [number for number in range(len(keys)) if number % count != index]
     if together:
         processes.gather("shares of an encoding", None)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gr_jax import processes, storage
+from gr_jax import processes, sharing, storage
 from gr_jax import progress as progress_lib
 
 Advance = Callable[[int], None]
@@ -44,19 +44,16 @@ def in_blocks(
     blocks = [range(start, min(start + size, total)) for start in range(0, total, size)]
     files = [work / f"{name}_{block.start}.npy" for block in blocks]
     index, number_of = processes.share()
-    may_end = number_of == processes.count() and processes.may_end()
     work.mkdir(parents=True, exist_ok=True)
     with progress_lib.bar(title, sum(map(len, blocks[index::number_of])), enabled=progress) as bar:
-        for first in range(0, len(blocks), number_of):  # as many rounds in every process
-            number = first + index
-            if number < len(blocks):
-                if files[number].is_file():
-                    bar.advance(len(blocks[number]))
-                else:
-                    with processes.alone():
-                        _write(files[number], make(blocks[number], bar.advance))
-            if where is not None and may_end and processes.stop_here():
-                raise processes.Stopped(where)
+        for number in sharing.rounds(len(blocks), where):
+            if number >= len(blocks):
+                continue
+            if files[number].is_file():
+                bar.advance(len(blocks[number]))
+                continue
+            with processes.alone():
+                _write(files[number], make(blocks[number], bar.advance))
     if number_of > 1:
         processes.gather(f"blocks of {name}", None)
     return files

@@ -301,6 +301,19 @@ def test_what_a_stage_keeps_in_its_work_folder_outlives_interruptions_but_not_ch
     assert not list((tmp_path / "run" / "checkpointed").glob("step_*"))
 
 
+@stage(shared=True)
+def in_pieces(place: Place) -> None:
+    place.work.mkdir(parents=True, exist_ok=True)
+    (place.work / "piece").touch()
+    (place.folder / "whole").touch()
+
+
+def test_pieces_of_a_stage_that_trains_nothing_go_when_it_is_whole(tmp_path):
+    runner, made = Runner(tmp_path / "run", say=lambda line: None), in_pieces()
+    runner.run([made])
+    assert (runner.folder(made) / "whole").exists() and not list((tmp_path / "run").rglob("piece"))
+
+
 def test_stale_stages_that_are_not_made_now_are_said(bench):
     bench.run()
     changed = bench.stages(scale=9)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from gr_jax import processes, storage, text
 from gr_jax import progress as progress_lib
-from gr_jax import storage, text
 from gr_jax.dense import token_vectors
 from gr_jax.dense.token_vectors import TokenRows, TokenVectors
 from gr_jax.errors import InputError
@@ -154,10 +154,10 @@ class TokenEncoder:
                 raise InputError("there is nothing to encode", "Give at least one text.")
             with progress_lib.bar("Embedding tokens", len(texts), enabled=progress) as bar:
                 return TokenVectors(self._rows(texts, precision, bar.advance))
-        self.write_vectors(
-            texts, folder, precision=precision, corpus=corpus, work=work, shard_size=shard_size, process=(0, 1),
-            progress=progress,
-        )  # fmt: skip
+        with processes.alone():
+            self.write_vectors(
+                texts, folder, precision=precision, corpus=corpus, work=work, shard_size=shard_size, progress=progress
+            )
         return TokenVectors.load(folder, verify=False)
 
     def write_vectors(
@@ -169,7 +169,6 @@ class TokenEncoder:
         corpus: str = "",
         work: str | os.PathLike | None = None,
         shard_size: int = 1024,
-        process: tuple[int, int] | None = None,
         progress: bool = False,
     ) -> bool:
         """`encode_documents` into a folder, which processes share out: see `models.shards.encode_in_shards`, which says
@@ -185,7 +184,6 @@ class TokenEncoder:
             corpus=corpus,
             work=work,
             shard_size=shard_size,
-            process=process,
             progress=progress,
         )
 
