@@ -10,21 +10,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int
-
-from benchmarks import harness
+from benchmarks import dgr_lists, harness
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax.corpus import Run, read_beir
-from gr_jax.evaluation import evaluate
 from gr_jax.losses.ranking import RANKING_LOSSES
-from gr_jax.stages.training import sample_queries
 
 GROUP, DATA, MEASURE = "ngram", "squad_dev", "RR@10"
 STEPS = ("Distilling.steps=100", "Distilling.evaluate_every=50")
-QUESTIONS = 600  # of dev
-SMALL = (STEPS[0], "Distilling.evaluate_every=100", f"Distilling.dev_queries={QUESTIONS}")
-DEPTH = 100  # of the student's documents, in whose order teachers are compared
+SMALL = (STEPS[0], "Distilling.evaluate_every=100", f"Distilling.dev_queries={dgr_lists.QUESTIONS}")
 Values = Mapping[str, float]
 
 # Curve → what its horizontal axis is, and value → flags.
@@ -70,34 +62,11 @@ def learned(run: RecipeRun) -> Values:
     }
 
 
-@functools.cache
-def _found(student: RecipeRun) -> tuple[list[str], Int[np.ndarray, "questions depth"], Mapping]:
-    """The texts of dev's questions, the documents that the student finds, and what answers them."""
-    from gr_jax.retrievers import index
-
-    student.index()
-    dataset = read_beir(harness.data_folder(student.data))
-    qrels = sample_queries(dataset.split("dev"), QUESTIONS)  # those that training looks at
-    texts = dataset.query_texts(list(qrels))
-    return texts, index.load(student.folder / "index").retriever.retrieve(texts, DEPTH).doc_index, qrels
-
-
 def taught(run: RecipeRun) -> Values:
     """The same, and what the teacher itself reaches where it orders the documents that the student finds."""
-    from gr_jax.retrievers import index
-    from gr_jax.retrievers.scoring import candidate_scores
-
-    assert run.teacher is not None and run.trained is not None
-    values = dict(learned(run))
-    texts, documents, qrels = _found(run.trained)
-    scores = candidate_scores(index.load(run.teacher_index).retriever, texts, documents)
-    doc_ids = read_beir(harness.data_folder(run.data)).corpus.doc_ids
-    ordered = {}
-    for query, own, its in zip(qrels, documents, scores, strict=True):
-        order = np.lexsort((np.arange(DEPTH), -np.where(np.isnan(its), -np.inf, its)))  # without a score: behind
-        order = order[own[order] >= 0]
-        ordered[query] = [(doc_ids[own[one]], -float(rank)) for rank, one in enumerate(order)]
-    return {**values, f"teacher's {MEASURE}": evaluate(Run(ordered), qrels, [MEASURE])[MEASURE]}
+    assert run.trained is not None
+    own = dgr_lists.reached(run.data, dgr_lists.ordered(run.trained, run), MEASURE)
+    return {**learned(run), f"teacher's {MEASURE}": own}
 
 
 def teachers(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[RecipeRun, str]]) -> dict[str, Any]:
@@ -117,6 +86,7 @@ def rows_of(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[R
       others: further teachers: title → run, and which of its indices.
     """
     table = [_row(f"teacher {title}", taught, run) for title, run in teachers(student, teacher, others).items()]
+    table.append(_row("what is learned", dgr_lists.lost, arm(student, teacher, "small")))
     for name in RANKING_LOSSES:
         own = name == "distilled_ranknet"
         changed = [] if own else [f'Distilling.loss="{name}"']

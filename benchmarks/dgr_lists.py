@@ -1,0 +1,102 @@
+"""What a student finds for questions of dev, in which order its teacher has that, and what of it was learned: rows of
+`benchmarks.dgr`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int, Int32
+
+from benchmarks import harness
+from benchmarks.recipe_runs import RecipeRun
+from gr_jax.corpus import Dataset, Run, read_beir
+from gr_jax.evaluation import evaluate
+from gr_jax.stages.training import sample_queries
+from gr_jax.training.metric_writers import read_metrics
+
+QUESTIONS = 600  # of dev, those that arms are measured with
+DEPTH = 100  # of the student's documents
+Values = Mapping[str, float]
+Documents = Int32[np.ndarray, "questions depth"]
+
+
+@functools.cache
+def questions(data: str) -> tuple[Dataset, Mapping[str, Mapping[str, int]], list[str]]:
+    """The data, what answers the questions of dev that arms are measured with, and their texts."""
+    dataset = read_beir(harness.data_folder(data))
+    qrels = sample_queries(dataset.split("dev"), QUESTIONS)
+    return dataset, qrels, dataset.query_texts(list(qrels))
+
+
+@functools.cache
+def found(student: RecipeRun) -> Documents:
+    """The documents that it finds for them, best first; −1 where there are fewer."""
+    from gr_jax.retrievers import index
+
+    student.index()
+    retriever = index.load(student.folder / "index").retriever
+    return retriever.retrieve(questions(student.data)[2], DEPTH).doc_index
+
+
+@functools.cache
+def ordered(student: RecipeRun, run: RecipeRun) -> Documents:
+    """The same documents in the order of the teacher of a run; what it has no score of stands behind."""
+    from gr_jax.retrievers import index
+    from gr_jax.retrievers.scoring import candidate_scores
+
+    documents = found(student)
+    scores = candidate_scores(index.load(run.teacher_index).retriever, questions(run.data)[2], documents)
+    keys = np.where(np.isnan(scores), np.inf, -scores)
+    keys = np.where(documents < 0, np.nan, keys)  # sorted to the end
+    return np.take_along_axis(documents, np.argsort(keys, axis=1, kind="stable"), axis=1)
+
+
+def reached(data: str, documents: Int[np.ndarray, "questions depth"], measure: str) -> float:
+    """What an order of documents reaches on these questions."""
+    dataset, qrels, _ = questions(data)
+    names = dataset.corpus.doc_ids
+    run = {
+        query: [(names[one], -float(rank)) for rank, one in enumerate(its) if one >= 0]
+        for query, its in zip(qrels, documents.tolist(), strict=True)
+    }
+    return evaluate(Run(run), qrels, [measure])[measure]
+
+
+def answers(data: str, documents: Documents) -> Bool[np.ndarray, "questions depth"]:
+    """Whether each document answers its question."""
+    dataset, qrels, _ = questions(data)
+    right = [{dataset.corpus.index_of(name) for name, grade in its.items() if grade > 0} for its in qrels.values()]
+    return np.array([[one in its for one in row] for its, row in zip(right, documents.tolist(), strict=True)])
+
+
+def lost(run: RecipeRun) -> Values:
+    """Where the gain of a distillation went, as shares of the questions: what stands first before it, with the teacher
+    and after it, and the ranking loss of its first and last updates."""
+    assert run.trained is not None
+    before = answers(run.data, found(run.trained))
+    teacher, after = answers(run.data, ordered(run.trained, run))[:, 0], answers(run.data, found(run))[:, 0]
+    first, among = before[:, 0], before.any(axis=1)
+    shares: dict[str, Any] = {
+        "student right": first,
+        "teacher right": teacher,
+        "no answer among 100": ~among,
+        "answer among 100, teacher wrong": among & ~teacher,
+        "teacher alone right": teacher & ~first,
+        "of these learned": teacher & ~first & after,
+        "student alone right": first & ~teacher,
+        "of these unlearned": first & ~teacher & ~after,
+        "both right, unlearned": first & teacher & ~after,
+        "both wrong, learned": ~first & ~teacher & after,
+        "right after it": after,
+    }
+    losses = [
+        one["train/ranking"] for one in read_metrics(run.folder / "model" / "metrics.jsonl") if "train/ranking" in one
+    ]
+    return {
+        **{name: float(np.mean(of)) for name, of in shares.items()},
+        "first loss": losses[0],
+        "last loss": losses[-1],
+    }
