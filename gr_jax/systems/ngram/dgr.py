@@ -40,7 +40,16 @@ class RankedWriter(MINDER):
 
     def check(self) -> None:
         super().check()
-        if self.distilling is not None and self.distilling.made and ASKED not in self.asking.text_views:
+        if self.distilling is None:
+            return
+        factors = self.distilling.multipliers
+        if factors is not None and self.distilling.frozen and self.writing.keeps_encoder:
+            raise InputError(
+                "the encoder stays as it is, which is all that multipliers say",
+                "Leave Distilling.multipliers out, or set Distilling.frozen to False.",
+                value=dict(factors),
+            )
+        if self.distilling.made and ASKED not in self.asking.text_views:
             raise InputError(
                 "queries that were made from documents are to be asked, and none are made",
                 'Set Distilling.made to 0, or write "pseudo_query" (Asking.writes).',

@@ -56,12 +56,14 @@ class Distilling(ListLearning):
       ngrams: of a document at most, those that give it the most.
       rows: questions' views, with what to write to them, of an update.
       row_tokens, row_ngrams: of a view's n-grams in an update at most, for all documents of a question's lists.
+      frozen: an encoder that stayed as it is where writing was learned stays here too. False trains it.
     """
 
     ngrams: int = setting(40, at_least=1)
     rows: int = setting(16, at_least=1)
     row_tokens: int = setting(384, at_least=8)
     row_ngrams: int = setting(192, at_least=1)
+    frozen: bool = setting(True, neutral=True)
 
 
 @stage(shared=True, together=True)
@@ -181,7 +183,8 @@ def model(
     network = CopyNetworkModel(decoder.module, tuple(np.asarray(decoder.words).tolist()))
     params = jax.tree.map(np.asarray, dict(decoder.params))
     sources = question_tokens(queries.texts, dataset.transform, words, asking.views, writing.query_tokens)
-    frozen = writing.keeps_encoder  # what never changes is computed once, of the questions that are drawn
+    # What never changes is computed once, of the questions that are drawn.
+    frozen = writing.keeps_encoder and settings.frozen
     views = len(asking.views)
     drawn = lists.drawn(settings.steps, settings.batch_size)
     asked_rows = (drawn[:, None] * views + np.arange(views)).ravel()

@@ -97,3 +97,11 @@ def test_settings_that_fit_nothing():
     with pytest.raises(InputError, match="above 0"):
         Distilling(margins=(0.0, 100.0))
     assert Distilling(length=8, pool=None, candidates=8).drawing.pool is None
+
+
+def test_factors_for_an_encoder_that_stays_as_it_is():
+    factors = {"encoder": 0.1}
+    with pytest.raises(InputError, match=r"encoder': 0.1.*Distilling\.frozen to False"):
+        LTRGR(distilling=Distilling(multipliers=factors))
+    learned = LTRGR(distilling=Distilling(multipliers=factors, frozen=False)).distilling
+    assert learned is not None and learned.multipliers == factors
