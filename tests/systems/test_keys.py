@@ -56,6 +56,7 @@ REFUSED = {
     **{f"{name} contextual.vanilla": "no encoder makes again" for name in _TITLES[3:]},
     **{f"{name} training": "nothing is trained" for name in _TITLES[3:]},
     **{f"{name} asking.writes": "no such views" for name in ("SEAL", *_MINDERS)},
+    **{f"{name} distilling.multipliers": "stays as it is" for name in ("LTRGR", "DGR")},
 }
 # What several trainings have to have alike is changed in all of them.
 ALIKE = {
