@@ -137,6 +137,7 @@ def best(index, state, logits, k, narrow, few_wide, looked_up, normalize):
         return index.candidates(state, LogitScores(logits, normalize), k)
 
 
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize(
     "narrow, few_wide, looked_up, normalize, eos, filtered",
     [
@@ -146,30 +147,29 @@ def best(index, state, logits, k, narrow, few_wide, looked_up, normalize):
         (4, 0.0, 6, "constraint", False, True),
     ],
 )
-def test_candidates(narrow, few_wide, looked_up, normalize, eos, filtered):
+def test_candidates(narrow, few_wide, looked_up, normalize, eos, filtered, seed):
     k = 5
-    for seed in range(3):
-        text, eos_id = text_of(seed, 3), EOS if eos else None
-        indexes = index_of(text, eos_id), sharded(text, 3, eos_id)
-        if filtered:
-            allowed = jnp.asarray(np.random.default_rng(seed).random((1, 3 * DOCUMENTS)) < 0.5)
-            indexes = tuple(index.restrict(allowed) for index in indexes)
-        ngrams = [(), *ngrams_of(text, 0)]
-        logits = jnp.asarray(np.random.default_rng(seed).normal(size=(1, STATES, VOCAB + 2)), jnp.float32)
-        states = [states_of(index, ngrams, 0) for index in indexes]
-        settings = k, narrow, few_wide, looked_up, normalize
-        found = [best(index, state, logits, *settings) for index, state in zip(indexes, states, strict=True)]
-        assert found[0].ending == found[1].ending == eos
-        valid = np.asarray(found[0].valid)
-        np.testing.assert_array_equal(found[1].valid, valid)
-        np.testing.assert_array_equal(found[1].token[valid], found[0].token[valid])
-        np.testing.assert_allclose(found[1].log_prob[valid], found[0].log_prob[valid], atol=1e-6)
-        after = [one.next_state for one in found]
-        for name in ("depth", "ended", "view"):
-            np.testing.assert_array_equal(getattr(after[0], name)[valid], getattr(after[1], name)[valid])
-        np.testing.assert_array_equal(indexes[0].accepts(after[0]), indexes[1].accepts(after[1]))
-        flat = [jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[3:]), state) for state in after]
-        np.testing.assert_array_equal(indexes[0].count(flat[0]), indexes[1].count(flat[1]))
+    text, eos_id = text_of(seed, 3), EOS if eos else None
+    indexes = index_of(text, eos_id), sharded(text, 3, eos_id)
+    if filtered:
+        allowed = jnp.asarray(np.random.default_rng(seed).random((1, 3 * DOCUMENTS)) < 0.5)
+        indexes = tuple(index.restrict(allowed) for index in indexes)
+    ngrams = [(), *ngrams_of(text, 0)]
+    logits = jnp.asarray(np.random.default_rng(seed).normal(size=(1, STATES, VOCAB + 2)), jnp.float32)
+    states = [states_of(index, ngrams, 0) for index in indexes]
+    settings = k, narrow, few_wide, looked_up, normalize
+    found = [best(index, state, logits, *settings) for index, state in zip(indexes, states, strict=True)]
+    assert found[0].ending == found[1].ending == eos
+    valid = np.asarray(found[0].valid)
+    np.testing.assert_array_equal(found[1].valid, valid)
+    np.testing.assert_array_equal(found[1].token[valid], found[0].token[valid])
+    np.testing.assert_allclose(found[1].log_prob[valid], found[0].log_prob[valid], atol=1e-6)
+    after = [one.next_state for one in found]
+    for name in ("depth", "ended", "view"):
+        np.testing.assert_array_equal(getattr(after[0], name)[valid], getattr(after[1], name)[valid])
+    np.testing.assert_array_equal(indexes[0].accepts(after[0]), indexes[1].accepts(after[1]))
+    flat = [jax.tree.map(lambda x: x.reshape(1, -1, *x.shape[3:]), state) for state in after]
+    np.testing.assert_array_equal(indexes[0].count(flat[0]), indexes[1].count(flat[1]))
 
 
 def test_beam_search():

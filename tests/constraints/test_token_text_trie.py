@@ -169,18 +169,26 @@ class Unmerged:
         return getattr(self.trie, name)
 
 
-@pytest.mark.parametrize("normalize", ["vocabulary", "constraint", "none"])
-@pytest.mark.parametrize("merge", ["max", "sum"])
-def test_merged_as_the_search_merges(trie, merge, normalize):
+SLOW_BEAMS = [pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 1), (4, None), (9, 1))]
+SLOW_MERGING = [
+    pytest.param(merge, normalize, marks=pytest.mark.slow)
+    for merge, normalize in (("max", "constraint"), ("max", "none"), ("sum", "vocabulary"), ("sum", "none"))
+]
+
+
+# Every setting once; all of them together among the slow tests.
+@pytest.mark.parametrize("beams, unroll", [(2, None), (4, 1), (9, None), *SLOW_BEAMS])
+@pytest.mark.parametrize("merge, normalize", [("max", "vocabulary"), ("sum", "constraint"), *SLOW_MERGING])
+def test_merged_as_the_search_merges(trie, merge, normalize, beams, unroll):
     """By a decoder that goes on differently after each way to write a text, and with fewer beams than texts."""
     decoder, queries = TableDecoder.random(7, VOCAB, 4, eos_id=3), np.random.default_rng(7).normal(size=(BATCH, D))
-    for beams, unroll in itertools.product((2, 4, 9), (None, 1)):
-        cache = decoder.init_cache(queries, beams, 4)
-        settings = {"beams": beams, "max_len": 4, "normalize": normalize, "merge": merge, "unroll": unroll}
-        found, expected = (beam_search(decoder, cache, one, **settings) for one in (trie, Unmerged(trie)))
-        np.testing.assert_array_equal(found.valid, expected.valid)
-        np.testing.assert_array_equal(found.sequences, expected.sequences)
-        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    cache = decoder.init_cache(queries, beams, 4)
+    settings = {"beams": beams, "max_len": 4, "normalize": normalize, "merge": merge, "unroll": unroll}
+    found = search(decoder, cache, trie, **settings)
+    expected = jax.jit(lambda *given, its=settings: beam_search(*given, Unmerged(trie), **its))(decoder, cache)
+    np.testing.assert_array_equal(found.valid, expected.valid)
+    np.testing.assert_array_equal(found.sequences, expected.sequences)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
 @pytest.mark.parametrize(("merge", "normalize"), [(None, "vocabulary"), ("max", "vocabulary"), ("max", "constraint")])

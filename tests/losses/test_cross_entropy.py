@@ -156,7 +156,7 @@ def test_over_levels_of_packed_rows(seed, smoothing, count, length):
         losses, apart = of(passes, table)
         return sum((one.loss * weights).sum() for one in losses) + 3 * (apart * weights).sum()
 
-    found, expected = by_level(passes, table), masked(passes, table)
+    found, expected = (jax.jit(of)(passes, table) for of in (by_level, masked))
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one * weights, other * weights, atol=1e-4)
     gradients = [jax.jit(jax.grad(functools.partial(total, of), (0, 1)))(passes, table) for of in (by_level, masked)]

@@ -1,5 +1,6 @@
 """What copying adds to logits, against loops over tokens; and beam search with it against teacher forcing."""
 
+import functools
 import json
 
 import jax
@@ -29,7 +30,7 @@ def network():
     encoder = T5Config(**{**sizes.__dict__, "vocab_size": WORDS})
     module = CopyingEncoderDecoder(encoder, sizes, share_embeddings=False, text_of=TEXT_OF)
     tokens = np.ones((1, 4), np.int32)
-    params = dict(module.init(jax.random.key(0), tokens, tokens)["params"])
+    params = dict(jax.jit(module.init)(jax.random.key(0), tokens, tokens)["params"])
     rng = np.random.default_rng(0)
     params["id_bias"] = rng.normal(size=len(TEXT_OF)).astype(np.float32)
     params["copy_token"] = rng.normal(size=WORDS).astype(np.float32)
@@ -83,8 +84,9 @@ def test_examples_that_share_a_row_copy_each_from_its_own_query(network):
         "decoder_segment_ids": [[1, 1, 1, 2, 2, 2]],
     }
     as_arrays = {name: np.array(rows) for name, rows in packed.items()}
-    together, metrics = model.loss_fn(params, as_arrays)
-    apart = [model.loss_fn(params, {name: np.array(rows) for name, rows in one.items()})[0] for one in alone]
+    loss = jax.jit(model.loss_fn)
+    together, metrics = loss(params, as_arrays)
+    apart = [loss(params, {name: np.array(rows) for name, rows in one.items()})[0] for one in alone]
     np.testing.assert_allclose(together, sum(apart), rtol=1e-5)
     assert float(metrics["weight_sum"]) == 6
 
@@ -93,7 +95,8 @@ def test_several_sequences_of_a_query_have_their_scores(network):
     module, params = network
     model, sources = CopyingModel(module), np.array([[1, 2, 3], [8, 6, 5]])
     sequences = np.array([[[2, 4, 17], [10, 17, 0]], [[16, 12, 17], [9, 17, 0]]])
-    together = model.sequence_log_probs(params, sources, sequences)
+    together = jax.jit(model.sequence_log_probs)(params, sources, sequences)
+    alone = jax.jit(model.score_batch)
     for row, n in np.ndindex(2, 2):
         length = np.count_nonzero(sequences[row, n])
         batch = {
@@ -102,7 +105,7 @@ def test_several_sequences_of_a_query_have_their_scores(network):
             "decoder_target_tokens": sequences[row, n, :length][None],
             "decoder_loss_weights": np.ones((1, length), np.float32),
         }
-        np.testing.assert_allclose(together[row, n], model.score_batch(params, batch)[0], rtol=1e-5)
+        np.testing.assert_allclose(together[row, n], alone(params, batch)[0], rtol=1e-5)
 
 
 def test_there_are_no_levels(network):
@@ -117,7 +120,7 @@ def test_gradients_reach_what_copies(network):
         "decoder_input_tokens": np.array([[0, 2]]),
         "decoder_target_tokens": np.array([[2, 4]]),
     }
-    gradient = jax.grad(lambda params: CopyingModel(module).loss_fn(params, batch)[0])(params)
+    gradient = jax.jit(jax.grad(lambda params: CopyingModel(module).loss_fn(params, batch)[0]))(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     assert np.asarray(gradient["copy_token"])[[1, 2, 3]].all()
     assert not np.asarray(gradient["copy_token"])[4:].any()  # of tokens that no query has
@@ -134,8 +137,9 @@ def test_beam_search_is_enumeration(network, normalize, unroll):
     trie = TokenTextTrie.from_docids(titles, text_of)
     decoder = CopyingDecoder(module, jax.tree.map(jnp.asarray, params), eos_id=17)
     queries = np.array([[1, 3, 2, 0], [8, 6, 5, 1]])
-    cache = decoder.start(queries, beams=48, max_len=4)
-    found = beam_search(decoder, cache, trie, beams=48, max_len=4, normalize=normalize, merge="max", unroll=unroll)
+    cache = jax.jit(lambda decoder: decoder.start(queries, beams=48, max_len=4))(decoder)
+    settings = {"beams": 48, "max_len": 4, "normalize": normalize, "merge": "max", "unroll": unroll}
+    found = jax.jit(functools.partial(beam_search, **settings))(decoder, cache, trie)
     for row, query in enumerate(queries):
         expected = sorted((best_way(module, params, trie, query, title, normalize) for title in TITLES), reverse=True)
         np.testing.assert_allclose(found.scores[row, : len(TITLES)], expected, atol=1e-4)
@@ -149,8 +153,8 @@ def best_way(module, params, trie, query, title, normalize):
         ways = [[*way, one] for way in ways for one in ids]
     tokens = np.array([[0, *way[:-1]] for way in ways])
     queries = np.broadcast_to(query, (len(ways), len(query)))
-    features = module.apply({"params": params}, queries, tokens, method="features")
-    table = module.apply({"params": params}, method="output_table")
+    features = jax.jit(functools.partial(module.apply, method="features"))({"params": params}, queries, tokens)
+    table = jax.jit(functools.partial(module.apply, method="output_table"))({"params": params})
     scores = [
         score_of(params, trie, query, way, np.asarray(logits), normalize)
         for way, logits in zip(ways, features @ table.T, strict=True)

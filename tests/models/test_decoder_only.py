@@ -50,12 +50,12 @@ def forced(model, tokens, lengths, sequences, written):
 
 def scores_of_rows(model: PromptedDecoder, query: list[int]) -> dict[tuple, float]:
     """Log-probability of every docid from the logits of whole rows: no cache, no padding, one row at a time."""
-    found = {}
+    found, logits_of = {}, jax.jit(model.module.apply)
     for row in range(len(DOCIDS)):
         target = DOCIDS.target(row)
         before = [*model.prompt, *query, model.start_token]
-        logits = model.module.apply({"params": model.params}, np.array([before + target], np.int32))[0]
-        log_probs = jax.nn.log_softmax(logits)
+        logits = logits_of({"params": model.params}, np.array([before + target], np.int32))[0]
+        log_probs = np.asarray(jax.nn.log_softmax(logits))
         found[tuple(target)] = sum(float(log_probs[len(before) - 1 + i, token]) for i, token in enumerate(target))
     return found
 

@@ -1,6 +1,8 @@
 """A document's score is the one by which it was retrieved; its slopes are those of finite differences; a batch costs
 what its lists cost one by one."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,8 +118,10 @@ def test_a_document_has_the_score_of_the_best_of_its_docids():
     docids, model, params, batch = small()
     scores = scores_of(model, params, batch)
     decoder = models.GenerativeDecoder(model.scorer.module, params, None, 5)
-    cache = decoder.start(batch["encoder_input_tokens"], beams=5, max_len=3)
-    beams = beam_search(decoder, cache, Trie.from_docids(docids), beams=5, max_len=3, normalize="vocabulary")
+    start = functools.partial(models.GenerativeDecoder.start, beams=5, max_len=3)
+    cache = jax.jit(start)(decoder, batch["encoder_input_tokens"])
+    settings = {"beams": 5, "max_len": 3, "normalize": "vocabulary"}
+    beams = jax.jit(functools.partial(beam_search, **settings))(decoder, cache, Trie.from_docids(docids))
     expected = np.full((3, 4), -np.inf)
     for row in range(3):
         for beam in np.flatnonzero(beams.valid[row]):

@@ -26,6 +26,7 @@ MODELS = {
     "T5": EncoderDecoderModel(EncoderDecoder(T5)),
     "BERT": EncoderDecoderModel(EncoderDecoder(BERT, T5, share_embeddings=False)),
 }
+DEFAULT = {("layers", "T5"), ("dots", "BERT")}  # each once
 RNG = np.random.default_rng(0)
 BATCH = {
     "encoder_input_tokens": RNG.integers(1, 64, (16, 32)).astype(np.int32),
@@ -50,8 +51,14 @@ def remembered(model, params):
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in kept if hasattr(leaf, "dtype"))
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [
+        pytest.param(policy, name, marks=() if (policy, name) in DEFAULT else pytest.mark.slow)
+        for policy in POLICIES
+        for name in MODELS
+    ],
+)
 def test_computed_again_it_is_the_same_gradient_of_less_memory(name, policy):
     model = MODELS[name]
     params, less = parameters(model), recomputing(model, policy)

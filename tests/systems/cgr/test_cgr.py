@@ -190,7 +190,7 @@ def test_the_matrix_stays_as_it_was_built(multipliers, made, beir, encoder, tmp_
     )  # read as they are written
 
 
-@pytest.mark.parametrize("merge", [None, "max", "sum"])
+@pytest.mark.parametrize("merge", ["sum", *(pytest.param(merge, marks=pytest.mark.slow) for merge in (None, "max"))])
 def test_ways_to_write_a_title(merge, encoder, tmp_path):
     """With room for every way a title has the best of them, or with "sum" their sum, as written out and scored."""
     folder = small_data.write_beir(tmp_path / "few", count=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -123,14 +124,15 @@ def test_a_batch_costs_what_its_documents_cost_one_by_one(student, loss, generat
     )
     alpha, base = student.retriever.documents_of.scorer.settings.alpha, 3.0
     batch = {name: jnp.asarray(one) for name, one in made.batch(number).items()}
-    total, metrics = DistilledWriter(student.model, views, alpha, loss, base, generation).loss_fn(params, batch)
+    distilled = DistilledWriter(student.model, views, alpha, loss, base, generation)
+    total, metrics = jax.jit(distilled.loss_fn)(params, batch)
+    scores_of = jax.jit(
+        lambda params, batch: passage_scores.scores_of_batch(student.model, params, batch, views, alpha)
+    )
 
     def score(question: int, place: int) -> float:
         alone = student.rows.batch([question], np.array([[place]]))
-        one = passage_scores.scores_of_batch(
-            student.model, params, {name: jnp.asarray(own) for name, own in alone.items()}, views, alpha
-        )
-        return float(one[0, 0])
+        return float(scores_of(params, {name: jnp.asarray(own) for name, own in alone.items()})[0, 0])
 
     ranking, real = 0.0, len(lists.questions) - number * SIZE
     for row, question in enumerate(drawn.questions[:real].tolist()):
@@ -146,7 +148,7 @@ def test_a_batch_costs_what_its_documents_cost_one_by_one(student, loss, generat
         assert "writing" not in metrics and float(total) == pytest.approx(ranking, rel=1e-3)
         return
     own = {name.removeprefix("write_"): one for name, one in batch.items() if name.startswith("write_")}
-    log_probs, possible, _ = student.model.token_log_probs(params, own)
+    log_probs, possible, _ = jax.jit(student.model.token_log_probs)(params, own)
     counted = np.asarray(own["decoder_loss_weights"]) * np.asarray(possible)
     writing = -float(np.sum(np.asarray(log_probs)[counted > 0])) / counted.sum()
     assert float(total) == pytest.approx(ranking + generation * real * writing, rel=1e-3)
