@@ -110,7 +110,11 @@ def growing(root):
 QUESTIONS = ["where is the red cat", "who saw a grey goat", "a bee near the river", "the black horse"]
 
 
-@pytest.mark.parametrize("name", grown.SYSTEMS)
+# Two of four by default, one that searches and one that writes.
+EACH = [pytest.param(name, marks=() if name in ("DR", "GR-codebook") else pytest.mark.slow) for name in grown.SYSTEMS]
+
+
+@pytest.mark.parametrize("name", EACH)
 def test_with_the_documents_of_training_answers_are_those_of_the_index(growing, name):
     documents = growing(name)
     assert list(documents.sizes.values()) == [FEW, SOME, ALL]
@@ -121,7 +125,7 @@ def test_with_the_documents_of_training_answers_are_those_of_the_index(growing, 
     np.testing.assert_allclose(found.score, expected.score, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", grown.SYSTEMS)
+@pytest.mark.parametrize("name", EACH)
 def test_what_was_trained_stays(growing, name):
     documents = growing(name)
     made = [grown.SYSTEMS[name](documents, count) for count in documents.sizes.values()]
@@ -130,7 +134,7 @@ def test_what_was_trained_stays(growing, name):
     assert moved.fingerprint != made[0].fingerprint
 
 
-@pytest.mark.parametrize("name", grown.SYSTEMS)
+@pytest.mark.parametrize("name", EACH)
 def test_documents_that_join_change_no_scores(growing, name):
     """Where everything is searched, the ranking of the first documents is what it was; the others stand between."""
     documents = growing(name)

@@ -17,6 +17,7 @@ from gr_jax.training.contrastive_batches import ContrastiveBatches
 from gr_jax.training.negatives import random_negatives
 from gr_jax.training.partitioning import LOGICAL_AXIS_RULES, batch_sharding, on_mesh
 from gr_jax.training.token_store import TokenStore
+from tests import compiled
 
 BERT = BertConfig(
     vocab_size=40, emb_dim=16, num_heads=2, num_encoder_layers=1, mlp_dim=24, max_positions=16, dropout_rate=0.0
@@ -37,12 +38,12 @@ def parameters(config):
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def encode(config, params, tokens, side):
-    return BiEncoder(config).apply({"params": params}, tokens, method=f"encode_{side}")
+    return compiled.run(BiEncoder(config), params, tokens, method=f"encode_{side}")
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def encoder_states(config, params, tokens):
-    return TextEncoder(config).apply({"params": params}, tokens)
+    return compiled.run(TextEncoder(config), params, tokens)
 
 
 def draw_tokens(random, rows, length=8):

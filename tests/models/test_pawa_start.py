@@ -8,6 +8,7 @@ from gr_jax import models
 from gr_jax.docids import children, hierarchical_kmeans
 from gr_jax.models.pawa_start import nearest_kernel, prefix_states
 from gr_jax.stages.networks import Network, initial_parameters, make_network
+from tests import compiled
 
 RANDOM = np.random.default_rng(0)
 T5 = models.T5Config(
@@ -38,7 +39,7 @@ def test_states_of_prefixes_are_those_that_decoding_has():
     found = prefix_states(module, params, prefixes)
     for prefix, state in zip(prefixes, found, strict=True):
         inputs = np.concatenate([[0], prefix[prefix != 0]])[None].astype(np.int32)
-        features = module.apply({"params": params}, np.array([[3, 8]], np.int32), inputs, method="features")
+        features = compiled.run(module, params, np.array([[3, 8]], np.int32), inputs, method="features")
         np.testing.assert_allclose(state, features[0, -1, module.feature_dim :], atol=1e-5)
 
 
@@ -57,8 +58,8 @@ def test_logits_start_as_products_with_centroids_under_the_prefix():
     assert len(nodes.token) > 40 and np.bincount(nodes.token).max() > 4
     apply = jax.jit(lambda tokens: module.apply({"params": params}, queries, tokens))
     queries = np.array([[3, 8, 2]], np.int32)
-    encoded = module.apply({"params": params}, queries, method="encode")
-    query = np.asarray(module.apply({"params": params}, encoded, queries, method="query_vector"))[0]
+    encoded = compiled.run(module, params, queries, method="encode")
+    query = np.asarray(compiled.run(module, params, encoded, queries, method="query_vector"))[0]
     query = query / np.linalg.norm(query)
     wanted = nodes.vectors @ query / np.where(nodes.ends, 0.5, 1.0)
     plain = []

@@ -10,6 +10,7 @@ from gr_jax.interop import huggingface
 from gr_jax.models import EncoderDecoder
 from gr_jax.stages import copy_networks, networks
 from gr_jax.systems import NgramWriting
+from tests import compiled
 from tests.models import random_folders
 from tests.small_dsi import network
 
@@ -105,7 +106,7 @@ WRITTEN = np.array([[0, 3, 5, 2], [0, 4, 4, 1], [0, 7, 2, 6]], np.int32)
 def whole(folder) -> tuple[dict, np.ndarray]:
     """A T5's parameters, and the states of its decoder, before the scale of tied logits."""
     config, params = huggingface.load_t5(folder)
-    features = np.asarray(EncoderDecoder(config).apply({"params": params}, READ, WRITTEN, method="features"))
+    features = np.asarray(compiled.run(EncoderDecoder(config), params, READ, WRITTEN, method="features"))
     return params, features * config.emb_dim**0.5 if config.logits_via_embedding else features
 
 
@@ -123,7 +124,7 @@ def test_a_pretrained_decoder_is_that_of_the_whole_t5(tmp_path, variant):
     lengths = [np.sqrt(np.mean(np.sum(one**2, axis=1))) for one in (rows, table)]
     np.testing.assert_allclose(*lengths, rtol=1e-5)
     read = {**made, "decoder_token_embedder": {"embedding": table[: len(rows)]}}
-    found = module.apply({"params": read}, READ, WRITTEN, method="features")
+    found = compiled.run(module, read, READ, WRITTEN, method="features")
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -134,9 +135,9 @@ def test_a_pretrained_decoder_that_copies(tmp_path, variant):
     params, expected = whole(folder)
     settings = NgramWriting(encoder=str(folder), decoder=str(folder), frozen=False)
     module, made, frozen = copy_networks.make_network(settings, 97, [3, 7, 9])
-    states, _ = module.apply({"params": made}, READ, WRITTEN)
+    states, _ = compiled.run(module, made, READ, WRITTEN)
     np.testing.assert_allclose(states, expected, rtol=1e-5, atol=1e-6)
-    logits = module.apply({"params": made}, states, method="word_logits")
+    logits = compiled.run(module, made, states, method="word_logits")
     rows = params["token_embedder"]["embedding"][[3, 7, 9]]
     np.testing.assert_allclose(logits, expected @ rows.T * 32**-0.5, rtol=1e-4, atol=1e-5)
     assert not frozen and copy_networks.make_network(NgramWriting(encoder=str(folder)), 97, [3])[2]

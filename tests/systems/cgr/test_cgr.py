@@ -25,7 +25,7 @@ from gr_jax.systems.cgr import CGR, Contextual, TitleDecoding
 from gr_jax.systems.cgr import vocabulary as reading
 from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
 from gr_jax.text import ByteVocabulary, HuggingFaceVocabulary
-from tests import small_data
+from tests import compiled, small_data
 from tests.models import random_folders
 from tests.systems import one_setting
 
@@ -117,7 +117,7 @@ def test_an_id_is_what_the_encoder_made_of_its_tokens(clusters, beir, encoder, t
         text = words.encode(" ".join(texts[one] for one in documents))
         read = [*words.prefix, *front, *text][: 96 - len(words.suffix)] + list(words.suffix)
         rows = np.pad(np.array([read], np.int32), ((0, 0), (0, 96 - len(read))))
-        whole = np.asarray(TextEncoder(config).apply({"params": params}, rows))[0, len(words.prefix) :]
+        whole = np.asarray(compiled.run(TextEncoder(config), params, rows))[0, len(words.prefix) :]
         (own,) = written.rows_of(documents[0])
         for target, state in zip(written.sequence(int(own)), whole, strict=False):
             states.setdefault(target, []).append(state)
@@ -335,7 +335,7 @@ def test_a_title_with_a_new_token_is_written_with_what_the_encoder_makes_of_it(c
     front = words.encode(title)
     read = np.array([[*words.prefix, *front, *words.encode("What it says."), *words.suffix]], np.int32)
     params = {name: grown.params[name] for name in ("token_embedder", "encoder")}
-    states = np.asarray(TextEncoder(grown.module.encoder_config).apply({"params": params}, read))[0]
+    states = np.asarray(compiled.run(TextEncoder(grown.module.encoder_config), params, read))[0]
     states = states[len(words.prefix) :][:3] / np.linalg.norm(states[len(words.prefix) :][:3], axis=1, keepdims=True)
     kernel = np.asarray(grown.params["decoder"]["logits_dense"]["kernel"]).T
     shift = retriever.docids.meta["shift"]

@@ -21,7 +21,7 @@ from gr_jax.systems.cgr import CGRAsync, CGRContra, Contextual, TitleDecoding, r
 from gr_jax.systems.cgr.aligning import Aligning
 from gr_jax.systems.cgr.vocabulary import load_table, load_text_of, load_titles
 from gr_jax.text import ByteVocabulary
-from tests import small_data
+from tests import compiled, small_data
 from tests.models import random_folders
 
 COUNT, TITLE, ROW = 16, 20, 96
@@ -77,7 +77,7 @@ def means_of(beir, folder, config, params) -> dict[int, np.ndarray]:
         front = [token - titles.meta["shift"] for token in titles.sequence(int(page))]
         read = [*words.prefix, *front, *words.encode(text)][: ROW - len(words.suffix)] + list(words.suffix)
         rows = np.pad(np.array([read], np.int32), ((0, 0), (0, ROW - len(read))))
-        whole = np.asarray(TextEncoder(config).apply({"params": params}, rows))[0, len(words.prefix) :]
+        whole = np.asarray(compiled.run(TextEncoder(config), params, rows))[0, len(words.prefix) :]
         for target, state in zip(written.sequence(int(row)), whole, strict=False):
             states.setdefault(target, []).append(state)
     means = {target: np.mean(own, axis=0) for target, own in states.items()}
@@ -130,7 +130,7 @@ def test_the_vocabulary_is_what_the_encoder_of_the_moment_makes(beir, encoder, t
         text = words.encode(texts[int(titles.documents_of(page)[0])])
         read = [*words.prefix, *front, *text][: ROW - len(words.suffix)] + list(words.suffix)
         tokens = np.pad(np.array([read], np.int32), ((0, 0), (0, ROW - len(read))))
-        whole = np.asarray(TextEncoder(config).apply({"params": of_encoder}, tokens))[0, len(words.prefix) :]
+        whole = np.asarray(compiled.run(TextEncoder(config), of_encoder, tokens))[0, len(words.prefix) :]
         for target, state in zip(targets[page].tolist(), whole[: len(front)], strict=False):
             states.setdefault(target, []).append(state)
     for target, own in states.items():
@@ -195,7 +195,7 @@ def test_what_is_aligned_is_what_is_written_first(loss, beir, encoder, tmp_path)
     tokens = np.array([[3, 4, 3, eos], [4, 7, eos, 0], [9, eos, 0, 0]], np.int32)
     batch = {"encoder_input_tokens": questions, "decoder_target_tokens": tokens}
     total, metrics = TitleTokenModel(module, loss=loss, eos_id=eos).loss_fn(params, batch)
-    logits = np.asarray(module.apply({"params": params}, questions, np.zeros_like(tokens)), np.float64)[:, 0]
+    logits = np.asarray(compiled.run(module, params, questions, np.zeros_like(tokens)), np.float64)[:, 0]
     expected = 0.0
     for row, own in zip(logits, ([3, 4, 3], [4, 7], [9]), strict=True):
         others = {3, 4, 7, 9} - set(own)

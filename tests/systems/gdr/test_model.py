@@ -11,6 +11,7 @@ from gr_jax.models import BertConfig, BiEncoderConfig, EncoderDecoder, T5Config,
 from gr_jax.systems.gdr.model import GDRModel
 from gr_jax.training import make_mesh
 from gr_jax.training.partitioning import LOGICAL_AXIS_RULES, batch_sharding, on_mesh
+from tests import compiled
 
 LEVELS = ((2, 4), (6, 5))
 BERT = BertConfig(vocab_size=40, emb_dim=12, num_heads=2, num_encoder_layers=1, mlp_dim=16, max_positions=16)
@@ -61,7 +62,7 @@ def model_of(**changes):
 def query_vectors(params, batch, pooling="mean"):
     tokens = batch["encoder_input_tokens"]
     encoder = {name: params[name] for name in ("token_embedder", "encoder")}
-    states = np.asarray(TextEncoder(BERT).apply({"params": encoder}, tokens), np.float64)
+    states = np.asarray(compiled.run(TextEncoder(BERT), encoder, tokens), np.float64)
     if pooling == "cls":
         return states[:, 0]
     counted = (tokens != 0)[..., None]
@@ -71,7 +72,7 @@ def query_vectors(params, batch, pooling="mean"):
 def expected_cid(params, batch):
     """(mean over tokens, share of right ones by level): cross-entropy over each level's block."""
     logits = np.asarray(
-        MODULE.apply({"params": params}, batch["encoder_input_tokens"], batch["decoder_input_tokens"]), np.float64
+        compiled.run(MODULE, params, batch["encoder_input_tokens"], batch["decoder_input_tokens"]), np.float64
     )
     terms, right = [], [[] for _ in LEVELS]
     for row in range(len(logits) - 1):
@@ -175,7 +176,7 @@ def tokens_batch(queries=BATCH):
 
 def test_stage_two_encodes_the_documents_and_teaches_their_encoder():
     params, batch = both_parameters(), tokens_batch()
-    vectors = TOWER.apply({"params": params["document"]}, batch["document_tokens"])
+    vectors = compiled.run(TOWER, params["document"], batch["document_tokens"])
     frozen = model_of(similarity="cosine").loss_fn(parameters(), batch | {"document_vectors": np.asarray(vectors)})
     model = model_of(similarity="cosine", document=TOWER, chunks=2)
     (loss, metrics), gradient = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch)
