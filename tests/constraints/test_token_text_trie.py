@@ -185,7 +185,7 @@ def test_merged_as_the_search_merges(trie, merge, normalize, beams, unroll):
     cache = decoder.init_cache(queries, beams, 4)
     settings = {"beams": beams, "max_len": 4, "normalize": normalize, "merge": merge, "unroll": unroll}
     found = search(decoder, cache, trie, **settings)
-    expected = jax.jit(lambda *given, its=settings: beam_search(*given, Unmerged(trie), **its))(decoder, cache)
+    expected = jax.jit(lambda *given: beam_search(*given, Unmerged(trie), **settings))(decoder, cache)
     np.testing.assert_array_equal(found.valid, expected.valid)
     np.testing.assert_array_equal(found.sequences, expected.sequences)
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
