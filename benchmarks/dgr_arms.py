@@ -64,8 +64,7 @@ def learned(run: RecipeRun) -> Values:
 
 def taught(run: RecipeRun) -> Values:
     """The same, and what the teacher itself reaches where it orders the documents that the student finds."""
-    assert run.trained is not None
-    own = dgr_lists.reached(run.data, dgr_lists.ordered(run.trained, run), MEASURE)
+    own = dgr_lists.reached(run.data, dgr_lists.ordered(run), MEASURE)
     return {**learned(run), f"teacher's {MEASURE}": own}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int32
@@ -42,12 +41,13 @@ def found(student: RecipeRun) -> Documents:
 
 
 @functools.cache
-def ordered(student: RecipeRun, run: RecipeRun) -> Documents:
-    """The same documents in the order of the teacher of a run; what it has no score of stands behind."""
+def ordered(run: RecipeRun) -> Documents:
+    """What a run's student finds, in the order of its teacher; what that has no score of stands behind."""
     from gr_jax.retrievers import index
     from gr_jax.retrievers.scoring import candidate_scores
 
-    documents = found(student)
+    assert run.trained is not None
+    documents = found(run.trained)
     scores = candidate_scores(index.load(run.teacher_index).retriever, questions(run.data)[2], documents)
     keys = np.where(np.isnan(scores), np.inf, -scores)
     keys = np.where(documents < 0, np.nan, keys)  # sorted to the end
@@ -77,17 +77,17 @@ def lost(run: RecipeRun) -> Values:
     and after it, and the ranking loss of its first and last updates."""
     assert run.trained is not None
     before = answers(run.data, found(run.trained))
-    teacher, after = answers(run.data, ordered(run.trained, run))[:, 0], answers(run.data, found(run))[:, 0]
+    teacher, after = answers(run.data, ordered(run))[:, 0], answers(run.data, found(run))[:, 0]
     first, among = before[:, 0], before.any(axis=1)
-    shares: dict[str, Any] = {
+    shares: dict[str, Bool[np.ndarray, " questions"]] = {
         "student right": first,
         "teacher right": teacher,
         "no answer among 100": ~among,
         "answer among 100, teacher wrong": among & ~teacher,
         "teacher alone right": teacher & ~first,
-        "of these learned": teacher & ~first & after,
+        "teacher alone right, learned": teacher & ~first & after,
         "student alone right": first & ~teacher,
-        "of these unlearned": first & ~teacher & ~after,
+        "student alone right, unlearned": first & ~teacher & ~after,
         "both right, unlearned": first & teacher & ~after,
         "both wrong, learned": ~first & ~teacher & after,
         "right after it": after,

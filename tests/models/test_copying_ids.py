@@ -14,6 +14,7 @@ from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import T5Config, network_folder
 from gr_jax.models.copying_ids import UNCOPIED, CopyingDecoder, CopyingEncoderDecoder, CopyingModel
+from tests import compiled
 
 WORDS, END = 12, 11  # tokens of queries; ids of titles are twice as many, and one that ends them
 # Titles' text tokens are 1 … 8; each has two ids, 1–2 … 15–16; 17 ends, 0 and 18 write nothing.
@@ -153,8 +154,8 @@ def best_way(module, params, trie, query, title, normalize):
         ways = [[*way, one] for way in ways for one in ids]
     tokens = np.array([[0, *way[:-1]] for way in ways])
     queries = np.broadcast_to(query, (len(ways), len(query)))
-    features = jax.jit(functools.partial(module.apply, method="features"))({"params": params}, queries, tokens)
-    table = jax.jit(functools.partial(module.apply, method="output_table"))({"params": params})
+    features = compiled.run(module, params, queries, tokens, method="features")
+    table = compiled.run(module, params, method="output_table")
     scores = [
         score_of(params, trie, query, way, np.asarray(logits), normalize)
         for way, logits in zip(ways, features @ table.T, strict=True)

@@ -77,7 +77,7 @@ def test_sigterm_on_one_of_two_stops_both_at_one_step(whole, tmp_path):
             break
     said = [one.communicate(timeout=120)[1] for one in started]
     assert [one.returncode for one in started] == [143, 143], said
-    # Both may have it before they end the step that was under way.
+    # A step is shown before it asks whether all are to end: it may be the last one.
     assert 6 <= max(checkpoints.steps(folder_of(run))) < STEPS
     check(Run(tmp_path, look=True, every=0).finish(), whole)
 
