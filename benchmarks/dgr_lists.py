@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int32
@@ -79,7 +80,7 @@ def lost(run: RecipeRun) -> Values:
     before = answers(run.data, found(run.trained))
     teacher, after = answers(run.data, ordered(run))[:, 0], answers(run.data, found(run))[:, 0]
     first, among = before[:, 0], before.any(axis=1)
-    shares: dict[str, Bool[np.ndarray, " questions"]] = {
+    shares: dict[str, Any] = {
         "student right": first,
         "teacher right": teacher,
         "no answer among 100": ~among,
