@@ -1,9 +1,10 @@
 """The best tokens that may follow n-grams, exactly, at the cost of few.
 
-Most n-grams have few occurrences: the tokens that follow them are read where they stand. Where most n-grams have
-many, the model's own best tokens are looked up, and that they contain the best allowed ones is certified: all
-others score no more than the k-th of those found. What is left is done one n-gram of each query at a time: the tokens
-that follow are collected, from where they stand or, for the most frequent n-grams, from the wavelet matrix.
+Most n-grams have few occurrences: the tokens that follow them are read where they stand, of all n-grams at once where
+there are a handful, else of one n-gram of each query at a time. Where most n-grams have many, the model's own best
+tokens are looked up, and that they contain the best allowed ones is certified: all others score no more than the k-th
+of those found. What is left is done one n-gram of each query at a time: the tokens that follow are collected, from
+where they stand or, for the most frequent n-grams, from the wavelet matrix.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from gr_jax.errors import InputError
 if TYPE_CHECKING:
     from gr_jax.constraints.fm_index_fields import FMFields, FMState
 
+# Of all n-grams so many occurrences are read; of those that have more, `NARROW`.
+FEWEST = 64
 # Where a larger share of a query's n-grams than this have many occurrences, the model's best tokens are looked up for
 # all at once, which costs a top-k over the vocabulary for each: so many, or so many for each of the k.
 FEW_WIDE = 0.5
@@ -138,15 +141,43 @@ def _normalizable(index: FMFields, state: FMState, scores: Scores, k: int) -> tu
 
 
 def _of_few(index: FMFields, low: Array, width: Array, scores: Scores, k: int) -> Best:
-    """The best among the first 1024 occurrences."""
-    column = jnp.arange(NARROW, dtype=jnp.int32)
-    symbol = _symbols(index, low[..., None] + column, column < width[..., None])  # --> [batch, beam, NARROW]
-    states = symbol.reshape(-1, NARROW)
-    row = jnp.arange(states.shape[0])[:, None]
-    places = jnp.zeros((states.shape[0], index.tokens.shape[0]), jnp.int32)
-    places = places.at[row, states].set(jnp.broadcast_to(column, states.shape))  # one of the places of each symbol
-    is_distinct = (places[row, states] == column).reshape(symbol.shape)
+    """The best of all that follow states of up to `NARROW` occurrences; of others it says nothing."""
+    column = jnp.arange(FEWEST, dtype=jnp.int32)
+    symbol = _symbols(index, low[..., None] + column, column < width[..., None])  # --> [batch, beam, FEWEST]
+    before = (symbol[..., :, None] == symbol[..., None, :]) & (column[:, None] > column)
     log_prob = scores.at(jnp.maximum(index.tokens[symbol], 0))
+    best = _take_best(symbol, log_prob, ~jnp.any(before, axis=-1) & (symbol > 0), k)
+
+    def read_one(carry: tuple[Bool[Array, "batch beam"], Best]):
+        is_open, best = carry
+        # Widest first: queries that are done together then have about equally much to do.
+        chosen = jnp.argmax(jnp.where(is_open, width, -1), axis=1).astype(jnp.int32)  # --> [batch]
+        own = jnp.take_along_axis(low, chosen[:, None], 1), jnp.take_along_axis(width, chosen[:, None], 1)
+        found = _of_one(index, *own, scores, k, chosen)
+        is_chosen = is_open & (jnp.arange(is_open.shape[1]) == chosen[:, None])
+        return is_open & ~is_chosen, _replace(best, jax.tree.map(lambda x: x[:, None], found), is_chosen)
+
+    is_open = (width > FEWEST) & (width <= NARROW)
+    return lax.while_loop(lambda carry: jnp.any(carry[0]), read_one, (is_open, best))[1]
+
+
+def _of_one(
+    index: FMFields,
+    low: Int[Array, "batch 1"],
+    width: Int[Array, "batch 1"],
+    scores: Scores,
+    k: int,
+    beam: Int[Array, " batch"],
+) -> Best:
+    """The same of one state of each query, [batch, k], of `NARROW` occurrences."""
+    column = jnp.arange(NARROW, dtype=jnp.int32)
+    symbol = _symbols(index, low + column, column < width)  # --> [batch, NARROW]
+    row = jnp.arange(symbol.shape[0])[:, None]
+    places = jnp.zeros((symbol.shape[0], index.tokens.shape[0]), jnp.int32)
+    places = places.at[row, symbol].set(jnp.broadcast_to(column, symbol.shape))  # one of the places of each symbol
+    is_distinct = places[row, symbol] == column
+    token = jnp.maximum(index.tokens[symbol], 0)
+    log_prob = scores.at_parents(jnp.broadcast_to(beam[:, None], token.shape), token)
     return _take_best(symbol, log_prob, is_distinct & (symbol > 0), k)
 
 

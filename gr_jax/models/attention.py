@@ -68,7 +68,7 @@ class MultiHeadAttention(nn.Module):
         x: Float[Array, "B T d"],
         source: Float[Array, "B S e"],
         mask: Bool[Array, "#B #T S"] | None,
-        bias: Float[Array, "H T S"] | None = None,
+        bias: Float[Array, "... H T S"] | None = None,
         *,
         deterministic: bool,
     ) -> Float[Array, "B T d"]:

@@ -95,13 +95,18 @@ class CopyNetwork(nn.Module):
         decoder_input_tokens: Int[Array, "B T"],
         decoder_segment_ids: Int[Array, "B T"] | None = None,
         encoded: Float[Array, "B S e"] | None = None,
+        decoder_mask: Bool[Array, "B T T"] | None = None,
+        decoder_positions: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B T d"], Float[Array, "B T S"]]:
-        """Teacher-forced features and copy logits; several targets of one source may share a row, by segments.
+        """Teacher-forced features and copy logits. Several targets of one source may share a row, by segments; and even
+        what they begin with, by a mask and positions.
 
         Args:
           encoded: what `encode` gives, of an encoder that is not trained; None computes it.
+          decoder_mask: which tokens of a row each sees, in the place of those before it in its segment.
+          decoder_positions: of tokens, in the place of their places.
           deterministic: False drops out, in the encoder too where it is computed.
         """
         if encoded is None:
@@ -112,8 +117,9 @@ class CopyNetwork(nn.Module):
         features = self.decoder(
             self._embed(decoder_input_tokens),
             encoded,
-            causal_mask(decoder_input_tokens.shape[1], decoder_segment_ids),
+            causal_mask(decoder_input_tokens.shape[1], decoder_segment_ids) if decoder_mask is None else decoder_mask,
             mask[:, None, :],
+            decoder_positions,
             deterministic=deterministic,
         )
         keys = self._keys(encoded, encoder_input_tokens)

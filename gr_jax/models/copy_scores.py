@@ -48,8 +48,7 @@ class CopyScores:
         table = jnp.broadcast_to(word_of, (batch, self.vocab_size)).at[rows, source].set(slots)
         self._slots = jnp.where(jnp.arange(self.vocab_size) == 0, -1, table)  # padding is never written
         self._total = jnp.logaddexp(jax.nn.logsumexp(logits, axis=-1), jax.nn.logsumexp(copy, axis=-1))
-        at = rows[:, None], jnp.arange(copy.shape[1])[:, None], slots[:, None]
-        self._values = _add_logs(logits, copy, at)  # --> [batch, beam, words + source]
+        self._values = _add_copies(logits, copy, first, own)  # --> [batch, beam, words + source]
         if normalize == "vocabulary":
             self._values -= self._total[..., None]
 
@@ -76,19 +75,35 @@ class CopyScores:
         return self._total
 
 
-def _add_logs(
-    logits: Float[Array, "batch beam words"], copy: Float[Array, "batch beam source"], at: tuple[Array, ...]
+def _add_copies(
+    logits: Float[Array, "batch beam words"],
+    copy: Float[Array, "batch beam source"],
+    first: Int[Array, "batch source"],
+    own: Int[Array, "batch source"],
 ) -> Float[Array, "batch beam slots"]:
-    """Of every slot the logarithm of the sum of what is in it: a word's logit, and of each place that is put there the
+    """Of every slot the logarithm of the sum of what is in it: a word's logit, and of each place that has its token the
     logit of copying it. −inf where there is nothing, or only masked places.
 
-    Each slot is measured by the largest in it: by the largest of all, unlikely tokens would be 0, and then impossible.
+    Sums of places are measured by the largest of them: by the largest of all, unlikely tokens would be 0, and then
+    impossible. Words that no place has are as they are.
+
+    Args:
+      logits, copy: of words and places.
+      first: where the token of a place stands first.
+      own: which word it is; −1: none.
     """
-    nothing = jnp.full_like(copy, -jnp.inf)
-    largest = jnp.concatenate([logits, nothing], axis=-1).at[at].max(copy)
-    mass = jnp.concatenate([jnp.exp(logits - largest[..., : logits.shape[-1]]), jnp.zeros_like(copy)], axis=-1)
-    mass = mass.at[at].add(jnp.exp(copy - largest[at]))
-    return jnp.where(largest > MASKED / 2, jnp.log(mass) + largest, -jnp.inf)
+    batch, beam, length = copy.shape
+    rows, beams = jnp.arange(batch)[:, None, None], jnp.arange(beam)[:, None]
+    at = rows, beams, first[:, None]
+    largest = jnp.full_like(copy, -jnp.inf).at[at].max(copy)
+    mass = jnp.zeros_like(copy).at[at].add(jnp.exp(copy - largest[at]))
+    copied = jnp.where(largest > MASKED / 2, jnp.log(mass) + largest, -jnp.inf)
+    place, num_words = jnp.arange(length), logits.shape[-1]
+    joins = (own >= 0) & (first == place)
+    word = jnp.take_along_axis(logits, jnp.maximum(own, 0)[:, None], axis=-1)
+    copied = jnp.logaddexp(jnp.where(joins[:, None], word, -jnp.inf), copied)
+    every = jnp.concatenate([logits, jnp.full_like(copy, -jnp.inf)], axis=-1)
+    return every.at[rows, beams, jnp.where(joins, own, num_words + place)[:, None]].set(copied)
 
 
 def word_numbers(words: Array | np.ndarray, vocab_size: int) -> Int[Array, " vocab"]:

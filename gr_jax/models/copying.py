@@ -172,11 +172,13 @@ class CopyNetworkModel:
 
     def token_log_probs(
         self, params: Any, batch: Mapping[str, Array], dropout_rng: Array | None = None
-    ) -> tuple[Float[Array, "B T"], Bool[Array, "B T"], Bool[Array, "B T"]]:
+    ) -> tuple[Float[Array, "B U"], Bool[Array, "B U"], Bool[Array, "B U"]]:
         """log p of each target token, whether it can be written at all, and whether it can be copied.
 
         Args:
-          params, batch, dropout_rng: as of `loss_fn`; loss weights are not read.
+          params, batch, dropout_rng: as of `loss_fn`; loss weights are not read. Optionally decoder_mask [B, T, T] and
+            decoder_positions [B, T] in the place of segments, and decoder_target_prefixes [B, U], the input token
+            behind which each of U target tokens stands; default: a target for each input token.
         """
         encoded = batch.get("encoded")
         result: Any = self.module.apply(
@@ -185,19 +187,28 @@ class CopyNetworkModel:
             batch["decoder_input_tokens"],
             batch.get("decoder_segment_ids"),
             None if encoded is None else encoded.astype(jnp.float32),
+            batch.get("decoder_mask"),
+            batch.get("decoder_positions"),
             deterministic=dropout_rng is None,
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
         )
         features, copy = result
         logits: Any = self.module.apply({"params": params}, features, method="word_logits")  # [B, T, words]
         target, source = batch["decoder_target_tokens"], batch["encoder_input_tokens"]
+        every = jnp.logaddexp(jax.nn.logsumexp(logits, axis=-1), jax.nn.logsumexp(copy, axis=-1))  # [B, T]
         word = word_numbers(np.asarray(self.words), self.module.encoder_config.vocab_size)[target]
-        of_word = jnp.take_along_axis(logits, jnp.maximum(word, 0)[..., None], axis=-1)[..., 0]
-        same = (target[:, :, None] == source[:, None, :]) & (target != 0)[:, :, None]  # [B, T, S]
+        behind = batch.get("decoder_target_prefixes")
+        if behind is None:
+            of_word = jnp.take_along_axis(logits, jnp.maximum(word, 0)[..., None], axis=-1)[..., 0]
+        else:
+            rows = jnp.arange(len(behind))[:, None]
+            of_word, copy, every = logits[rows, behind, jnp.maximum(word, 0)], copy[rows, behind], every[rows, behind]
+        same = (target[:, :, None] == source[:, None, :]) & (target != 0)[:, :, None]  # [B, U, S]
         copied = jnp.any(same, axis=-1)
-        log_prob = jnp.logaddexp(
+        written = jnp.logaddexp(
             jnp.where(word >= 0, of_word, MASKED), jax.nn.logsumexp(jnp.where(same, copy, MASKED), axis=-1)
-        ) - jnp.logaddexp(jax.nn.logsumexp(logits, axis=-1), jax.nn.logsumexp(copy, axis=-1))
+        )
+        log_prob = written - every
         return log_prob, (word >= 0) | copied, copied
 
     @staticmethod

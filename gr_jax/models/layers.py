@@ -185,7 +185,11 @@ class RelativePositionBias(nn.Module):
     max_distance: int = 128
 
     @nn.compact
-    def __call__(self, queries: int, keys: int) -> Float[Array, "heads queries keys"]:
+    def __call__(
+        self, queries: int, keys: int, positions: Int[Array, "B T"] | None = None
+    ) -> Float[Array, "... queries keys"]:
+        """The bias between places, `[heads, queries, keys]`; with positions of a row's tokens, which stand for the
+        numbers of their places, of each row: `[B, heads, T, T]`. These are below `keys`."""
         init = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
         table = partitioning.param_with_axes(
             "rel_embedding", init, (self.num_heads, self.num_buckets), jnp.float32, axes=("heads", "relpos_buckets")
@@ -197,7 +201,11 @@ class RelativePositionBias(nn.Module):
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        return table[:, buckets]  # [heads, queries, keys]
+        if positions is None:
+            return table[:, buckets]
+        # The last query has every distance; of what comes later nothing is seen.
+        apart = jnp.maximum(positions[:, :, None] - positions[:, None, :], 0)
+        return jnp.moveaxis(table[:, jnp.asarray(buckets[-1, ::-1])[apart]], 0, 1)
 
 
 def relative_position_bucket(

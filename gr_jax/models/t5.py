@@ -189,12 +189,20 @@ class T5Decoder(nn.Module):
         encoded: Float[Array, "B S e"],
         self_mask: Bool[Array, "#B T T"],
         cross_mask: Bool[Array, " B #T S"],
+        positions: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool,
     ) -> Float[Array, "B T f"]:
+        """States of embedded tokens.
+
+        Args:
+          self_mask, cross_mask: who may see whom.
+          positions: of tokens, below T; default: their places, so far as they can see each other.
+          deterministic: False drops out.
+        """
         length, rate = embedded.shape[1], self.config.dropout_rate
         x = layers.constrain(layers.dropout(self, embedded, rate, deterministic))
-        bias = self.relpos_bias(length, length)  # [H, T, T]
+        bias = self.relpos_bias(length, length, positions)  # [H, T, T], or of each row
         for layer in self.layers:
             x = remat.run(layer, x, encoded, self_mask, bias, cross_mask, deterministic=deterministic)
         return self._finish(layers.dropout(self, self.decoder_norm(x), rate, deterministic))

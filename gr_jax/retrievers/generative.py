@@ -89,14 +89,6 @@ class GenerativeRetriever:
     ):
         check_network(model, vocabulary, constraint, normalize, model.levels)
         _check_settings(beams, merge, views)
-        steps = getattr(constraint, "max_steps", None) if max_len is None else max_len
-        if steps is None or steps < 1:
-            raise InputError(
-                "nothing says how many tokens are written at most",
-                "Give max_len ≥ 1: n-grams have none.",
-                value=max_len,
-            )
-        self._most_steps = int(steps)
         documents_of.check(constraint)
         self.num_documents = num_documents_of(constraint)  # of the corpus that it answers from
         walked(constraint, views, 1)
@@ -105,6 +97,7 @@ class GenerativeRetriever:
         self.views, self.merge, self.transform, self.beams = tuple(views), merge, transform, beams
         self.max_len, self.normalize, self.length_penalty = max_len, normalize, length_penalty
         self.max_query_length, self.name_documents = max_query_length, name_documents
+        self._most_steps = self._steps()
         self._reader = QueryReader(vocabulary, transform, max_query_length, batch_size)
         self.lookahead = lookahead
         self._ahead = _ahead_of(constraint, documents_of) if lookahead else None
@@ -293,6 +286,20 @@ class GenerativeRetriever:
         hypotheses are kept for more documents."""
         return not self.documents_of.beam_each
 
+    def _steps(self) -> int:
+        """How many tokens are written at most, and may count."""
+        steps = getattr(self.constraint, "max_steps", None) if self.max_len is None else self.max_len
+        if steps is None or steps < 1:
+            raise InputError(
+                "nothing says how many tokens are written at most",
+                "Give max_len ≥ 1: n-grams have none.",
+                value=self.max_len,
+            )
+        most_tokens = getattr(self.documents_of, "most_tokens", None)
+        if most_tokens is None:
+            return int(steps)
+        return min(int(steps), most_tokens(walked(self.constraint, self.views, 1)))
+
     @property
     def updatable(self) -> bool:
         """Whether documents can come and go without training."""
@@ -342,6 +349,7 @@ class GenerativeRetriever:
         if self._remade is not None:
             self.constraint, self.documents_of = self._remade(self.constraint, add, gone.tolist())
             self.num_documents = num_documents_of(self.constraint)
+            self._most_steps = self._steps()
             return self
         docids, constraint, model = self.docids, self.constraint, self.model
         assert isinstance(constraint, (Trie, TokenTextTrie)) and isinstance(self.documents_of, BestDocid)
@@ -364,8 +372,7 @@ class GenerativeRetriever:
         ahead = _ahead_of(constraint, documents_of) if self.lookahead else None
         self.constraint, self.num_documents = constraint, constraint.num_documents
         self.model, self.documents_of, self._ahead = model, documents_of, ahead
-        if self.max_len is None:
-            self._most_steps = constraint.max_steps
+        self._most_steps = self._steps()
         return self
 
     def _name(self, add: Corpus, docids: Docids) -> Docids:

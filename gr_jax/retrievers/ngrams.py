@@ -152,7 +152,8 @@ class NgramLookUp:
             ranges.append(index.rows(state))
         low, high = (jnp.stack(one, axis=2) for one in zip(*ranges, strict=True))
         depths = jnp.broadcast_to(jnp.arange(1, width + 1), valid.shape)
-        lengths = jnp.where(valid & (high > low).any(axis=-1), depths, 0)
+        most = jnp.tile(jnp.asarray([view.tokens for view in views]), rows // len(views))[:, None, None]
+        lengths = jnp.where(valid & (depths <= most) & (high > low).any(axis=-1), depths, 0)
         slots = searched.beams.scores.shape[1]
         log_probs = prefix_scores(searched.decoder, searched.cache, runs, lengths.max(axis=-1), slots)
         tokens = jnp.where(jnp.arange(width) < depths[..., None], runs[:, :, None, :], 0)
@@ -242,6 +243,19 @@ class NgramAggregation:
                 f"an FM-index of the corpus {constraint.corpus}, and text of {given.corpus}",
                 "Give the text that the index was built from.",
             )
+
+    def most_tokens(self, walked: Int[np.ndarray, " views"]) -> int:
+        """How long n-grams are at most that can count: of views that want whole segments, as long as one is.
+
+        Args:
+          walked: of each view of a query, which of the index' automata it walks; see `FMIndex.initial_state`.
+        """
+        lengths, of = np.diff(self.scorer.text.offsets), np.asarray(self.scorer.text.views)
+        longest = [1]
+        for view, number in zip(self.views, walked.tolist(), strict=True):
+            own = lengths[(of == number % self.scorer.num_views) & (lengths <= view.tokens)]
+            longest.append(int(own.max(initial=1)) if view.whole else view.tokens)
+        return max(longest)
 
     def rank(
         self, written: Written, k: int, *, explain: bool, allowed: Bool[np.ndarray, " documents"] | None = None

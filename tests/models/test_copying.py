@@ -194,6 +194,31 @@ def test_loss_of_packed_queries_is_the_sum_of_each_alone(encoder):
     np.testing.assert_allclose(given, loss, rtol=1e-5)
 
 
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_what_targets_begin_with_is_read_once(encoder):
+    """7 11 EOS, 7 11 9, 7 9 EOS and 9 share a tree: each costs what it costs alone."""
+    model, params = model_of(encoder), params_of(encoder)
+    # Prefixes are (), 7, 7 11, 7 9; the one that is read last stands before what begins with it.
+    prefixes, parents = [0, 7, 9, 11], [None, 0, 1, 1]
+    mask = np.eye(4, dtype=bool)
+    for place, parent in enumerate(parents[1:], 1):
+        mask[place] |= mask[parent]
+    behind = np.array([0, 1, 1, 3, 3, 2, 0], np.int32)
+    written = np.array([7, 11, 9, EOS, 9, EOS, 9], np.int32)
+    batch = {
+        "encoder_input_tokens": SOURCE[:1],
+        "decoder_input_tokens": np.array([prefixes], np.int32),
+        "decoder_positions": np.array([[0, 1, 2, 2]], np.int32),
+        "decoder_mask": mask[None],
+        "decoder_target_tokens": written[None],
+        "decoder_target_prefixes": behind[None],
+    }
+    found, possible, _ = jax.jit(model.token_log_probs)(params, batch)
+    of_each = np.where(possible, found, 0.0)[0]
+    for query, path in (([7, 11, EOS], [0, 1, 3]), ([7, 11, 9], [0, 1, 4]), ([7, 9, EOS], [0, 2, 5]), ([9], [6])):
+        np.testing.assert_allclose(of_each[path].sum(), log_prob(model, params, 0, query), rtol=1e-4)
+
+
 def test_dropout_reaches_an_encoder_that_is_trained():
     """And not states that were computed before, whose encoder is not."""
     encoder, decoder = dataclasses.replace(SIZES, dropout_rate=0.5), dataclasses.replace(SIZES, dropout_rate=0.0)

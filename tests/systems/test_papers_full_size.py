@@ -16,7 +16,7 @@ from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.stages import copy_networks, encoders, networks, teaching
 from gr_jax.stages.contrastive import ContrastiveTraining
 from gr_jax.systems.gdr.model import DOCUMENT, GDRModel
-from gr_jax.systems.ngram import asking
+from gr_jax.systems.ngram import asking, prefixes
 from gr_jax.systems.ngram.distilling import DistilledWriter
 from gr_jax.text import ByteVocabulary
 from gr_jax.training.packing import Pairs
@@ -83,7 +83,7 @@ def shapes_of(module: Any) -> Any:
 def batch_of(shapes: dict[str, tuple[int, ...]]) -> dict[str, jax.ShapeDtypeStruct]:
     """A batch of such shapes, without its numbers."""
     floats = ("weights", "vectors", "chance", "coefficients", "teacher")
-    bools = ("single", "valid", "in_cluster")
+    bools = ("single", "valid", "in_cluster", "mask")
     kinds = {
         name: np.float32 if name.endswith(floats) else bool if name.endswith(bools) else np.int32 for name in shapes
     }
@@ -181,9 +181,10 @@ def test_a_writer_of_ngrams_at_full_size(name, full_size):
         model, views, system.asking.alpha, teaching.make_loss(settings, nothing), base, settings.generation
     )
     questions, rows = settings.batch_size, settings.batch_size * len(views)
+    ngrams = prefixes.empty(rows, settings.row_prefixes, settings.row_ngrams, system.asking.tokens)
     shapes = {
         "encoder_input_tokens": (rows, system.writing.query_tokens),
-        **{f"decoder_{one}": (rows, settings.row_tokens) for one in ("input_tokens", "target_tokens", "segment_ids")},
+        **{name: one.shape for name, one in ngrams.items()},
         "log_chance": (rows, settings.row_ngrams),
         "single": (rows, settings.row_ngrams),
         "coefficients": (questions, 2 * settings.length, len(views) * settings.row_ngrams),

@@ -55,14 +55,15 @@ class Distilling(ListLearning):
     Attributes:
       ngrams: of a document at most, those that give it the most.
       rows: questions' views, with what to write to them, of an update.
-      row_tokens, row_ngrams: of a view's n-grams in an update at most, for all documents of a question's lists.
+      row_prefixes, row_ngrams: of a view's n-grams in an update at most, and of what they begin with, for all documents
+        of a question's lists.
       frozen: an encoder that stayed as it is where writing was learned stays here too. False trains it.
     """
 
     ngrams: int = setting(40, at_least=1)
     rows: int = setting(16, at_least=1)
-    row_tokens: int = setting(384, at_least=8)
-    row_ngrams: int = setting(192, at_least=1)
+    row_prefixes: int = setting(128, at_least=1)
+    row_ngrams: int = setting(256, at_least=1)
     frozen: bool = setting(True, neutral=True)
 
 
@@ -208,7 +209,7 @@ def model(
         states = copy_networks.encode_sources(
             decoder.module, params, sources, place.work / "states", rows=asked_rows, what="questions", progress=True
         )
-    rows = ListRows(found, sources, views, settings.row_tokens, settings.row_ngrams, states)
+    rows = ListRows(found, sources, views, settings.row_prefixes, settings.row_ngrams, states)
     place.notes["share of scores that rows hold"] = share_held(lists, rows)
     evaluate = None
     if settings.dev_queries and len(dataset.qrels.get("dev", ())):

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, Int32
 
 from gr_jax.systems.ngram.candidates import Candidates
+from gr_jax.systems.ngram.prefixes import Prefixes, empty, fewest
 from gr_jax.training.ranked_lists import DrawnLists
 from gr_jax.training.source_batches import NumberedIterator, TargetBatches
 
@@ -26,7 +27,7 @@ class ListRows:
       candidates: of all questions.
       sources: what the network reads, a row for each view of each question.
       views: of a question.
-      targets: tokens of a row at most.
+      prefixes: of a row at most; what the network reads of n-grams, see `prefixes.Prefixes`.
       ngrams: of a row at most.
       encoded: states of the sources' tokens; None leaves them to the network.
     """
@@ -34,14 +35,14 @@ class ListRows:
     candidates: Candidates
     sources: Int32[np.ndarray, "rows source"]
     views: int
-    targets: int
+    prefixes: int
     ngrams: int
     encoded: Float[np.ndarray, "rows source e"] | None = None
 
     def batch(self, questions: Sequence[int] | Int[np.ndarray, " questions"], lists: Lists) -> dict[str, np.ndarray]:
         """The n-grams of some lists. Where a row has no room for all, those that documents' scores are made of the
-        most stay. Rows are as long as the batch needs: of `targets` tokens and `ngrams` n-grams, or of one of
-        `SHORTER` parts of that.
+        most stay. Rows are as long as the batch needs: of `prefixes` and `ngrams`, or of one of `SHORTER` parts of
+        that.
 
         Args:
           questions: their numbers.
@@ -53,21 +54,29 @@ class ListRows:
         views, (count, length) = self.views, lists.shape
         rows = (np.asarray(questions)[:, None] * views + np.arange(views)).ravel()
         parts = [self._parts(int(one), documents.tolist()) for one, documents in zip(questions, lists, strict=True)]
-        chosen = [self._chosen(of) for of in parts]
-        targets, ngrams = self._size(chosen)
-        shape = (count * views, targets)
+        kept = [self._kept(of) for of in parts]
+        prefixes, ngrams = self._size([tree for trees, _ in kept for tree in trees])
         batch = {
             "encoder_input_tokens": self.sources[rows],
-            **{f"decoder_{name}": np.zeros(shape, np.int32) for name in ("input_tokens", "target_tokens")},
-            "decoder_segment_ids": np.zeros(shape, np.int32),
+            **empty(count * views, prefixes, ngrams, self.candidates.tokens.shape[1]),
             "log_chance": np.zeros((count * views, ngrams), np.float32),
             "single": np.zeros((count * views, ngrams), bool),
             "coefficients": np.zeros((count, length, views * ngrams), np.float32),
         }
         if self.encoded is not None:
             batch["encoded"] = self.encoded[rows]
-        for place, (of, kept) in enumerate(zip(parts, chosen, strict=True)):
-            self._fill(batch, place, of, kept)
+        for place, (of, (trees, places)) in enumerate(zip(parts, kept, strict=True)):
+            for view, tree in enumerate(trees):
+                tree.fill(batch, place * views + view)
+            column: dict[int, int] = {}
+            for ngram, (view, at) in places.items():
+                row, column[ngram] = place * views + view, view * ngrams + at
+                batch["log_chance"][row, at] = self.candidates.log_chance[ngram]
+                batch["single"][row, at] = self.candidates.single[ngram]
+            for document, (its_own, coefficients) in of.items():
+                for ngram, coefficient in zip(its_own.tolist(), coefficients.tolist(), strict=True):
+                    if ngram in column:
+                        batch["coefficients"][place, document, column[ngram]] = coefficient
         return batch
 
     def held(self, question: int, documents: Sequence[int]) -> Float[np.ndarray, " documents"]:
@@ -78,7 +87,7 @@ class ListRows:
           documents: places among its candidates.
         """
         of = self._parts(question, documents)
-        kept = self._chosen(of)
+        kept = list(self._kept(of)[1])
         shares = np.zeros(len(documents))
         for at, (ngrams, coefficients) in of.items():
             there = np.isin(ngrams, kept)
@@ -90,53 +99,30 @@ class ListRows:
         """Place in the lists → the n-grams of the document there, and for which share of its weight each counts."""
         return {at: self.candidates.parts_of(question, one) for at, one in enumerate(documents) if one >= 0}
 
-    def _chosen(self, of: Parts) -> list[int]:
-        """The n-grams that rows have room for, those that count for the most of all scores first."""
+    def _kept(self, of: Parts) -> tuple[list[Prefixes], dict[int, tuple[int, int]]]:
+        """The n-grams that rows have room for, those that count for the most of all scores first: a row of each view,
+        and n-gram → view and place in its row."""
         total: dict[int, float] = {}
         for ngrams, coefficients in of.values():
             counted = coefficients * self.candidates.weights[ngrams]
             for ngram, score in zip(ngrams.tolist(), counted.tolist(), strict=True):
                 total[ngram] = total.get(ngram, 0.0) + score
-        at, filled, chosen = [0] * self.views, [0] * self.views, list[int]()
+        trees = [Prefixes(self.prefixes, self.ngrams) for _ in range(self.views)]
+        places: dict[int, tuple[int, int]] = {}
         for ngram in sorted(total, key=lambda one: (-total[one], one)):
             view, size = int(self.candidates.views[ngram]), int(self.candidates.lengths[ngram])
-            if at[view] + size <= self.targets and filled[view] < self.ngrams:
-                chosen.append(ngram)
-                at[view], filled[view] = at[view] + size, filled[view] + 1
-        return chosen
+            if trees[view].add(self.candidates.tokens[ngram, :size].tolist()):
+                places[ngram] = view, len(trees[view].ngrams) - 1
+        return trees, places
 
-    def _size(self, chosen: Sequence[Sequence[int]]) -> tuple[int, int]:
-        """Tokens and n-grams of a row: the smallest part of what there is room for that holds every row."""
-        longest = fullest = 0
-        for kept in chosen:
-            views = self.candidates.views[kept]
-            longest = max(longest, *np.bincount(views, self.candidates.lengths[kept], self.views).astype(int).tolist())
-            fullest = max(fullest, *np.bincount(views, minlength=self.views).tolist())
+    def _size(self, trees: Sequence[Prefixes]) -> tuple[int, int]:
+        """Prefixes and n-grams of a row: the smallest part of what there is room for that holds every row."""
+        needed = fewest(trees)
         for part in SHORTER:
-            targets, ngrams = self.targets // part, self.ngrams // part
-            if longest <= targets and fullest <= ngrams:
-                return targets, ngrams
-        return self.targets, self.ngrams
-
-    def _fill(self, batch: dict[str, np.ndarray], place: int, of: Parts, kept: Sequence[int]) -> None:
-        ngrams = batch["log_chance"].shape[1]
-        at, filled = [0] * self.views, [0] * self.views
-        column: dict[int, int] = {}
-        for ngram in kept:
-            view, size = int(self.candidates.views[ngram]), int(self.candidates.lengths[ngram])
-            row, part = place * self.views + view, slice(at[view], at[view] + size)
-            tokens = self.candidates.tokens[ngram, :size]
-            batch["decoder_target_tokens"][row, part] = tokens
-            batch["decoder_input_tokens"][row, part] = [0, *tokens[:-1]]
-            batch["decoder_segment_ids"][row, part] = filled[view] + 1
-            batch["log_chance"][row, filled[view]] = self.candidates.log_chance[ngram]
-            batch["single"][row, filled[view]] = self.candidates.single[ngram]
-            column[ngram] = view * ngrams + filled[view]
-            at[view], filled[view] = at[view] + size, filled[view] + 1
-        for document, (its_own, coefficients) in of.items():
-            for ngram, coefficient in zip(its_own.tolist(), coefficients.tolist(), strict=True):
-                if ngram in column:
-                    batch["coefficients"][place, document, column[ngram]] = coefficient
+            prefixes, ngrams = self.prefixes // part, self.ngrams // part
+            if needed[0] <= prefixes and needed[1] <= ngrams:
+                return prefixes, ngrams
+        return self.prefixes, self.ngrams
 
 
 class ListBatches:
@@ -152,7 +138,7 @@ class ListBatches:
     def __init__(self, lists: DrawnLists, rows: ListRows, written: TargetBatches | None, batch_size: int):
         self._lists, self._rows, self._written, self.batch_size = lists, rows, written, batch_size
         self.settings = {
-            "lists": lists.fingerprint, "batch_size": batch_size, "targets": rows.targets, "ngrams": rows.ngrams,
+            "lists": lists.fingerprint, "batch_size": batch_size, "prefixes": rows.prefixes, "ngrams": rows.ngrams,
             "written": None if written is None else written.settings,
         }  # fmt: skip
 

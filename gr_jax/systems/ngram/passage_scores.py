@@ -3,7 +3,8 @@ arXiv 2306.15222, section 3.3; DGR, Li et al. 2024, arXiv 2402.10769).
 
 What n-grams count in a document, and for which share of their weight, was decided when it was retrieved (see
 `retrievers.ngram_scorer`) and has no gradient; how likely they are is computed anew by teacher forcing. N-grams that
-several documents of a list share stand in a batch once, and each question's view is read once for all of them.
+several documents of a list share stand in a batch once, what n-grams begin with is read once (`prefixes`), and so is
+each question's view for all of them.
 """
 
 from __future__ import annotations
@@ -42,27 +43,25 @@ def log_odds(log_prob: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def ngram_log_probs(
-    token_log_probs: Float[Array, "rows length"],
-    possible: Bool[Array, "rows length"],
-    segments: Int[Array, "rows length"],
-    count: int,
+    target_log_probs: Float[Array, "rows targets"],
+    possible: Bool[Array, "rows targets"],
+    ngrams: Int[Array, "rows n longest"],
 ) -> Float[Array, "rows n"]:
-    """log p(n | q) of n-grams that stand one behind the other in a row.
+    """log p(n | q) of n-grams.
 
     Args:
-      token_log_probs: of each token after those of its n-gram before it.
+      target_log_probs: of a token behind a prefix.
       possible: whether it can be written at all.
-      segments: the n-gram's number in its row, from 1 on; 0 is padding.
-      count: n-grams of a row.
+      ngrams: of which of these each n-gram is made; −1 is none.
 
     Returns:
       −inf of n-grams that cannot be written, 0 of none.
     """
-    rows = jnp.arange(len(segments))[:, None]
-    written = jnp.where(possible, token_log_probs, 0.0)
-    total = jnp.zeros((len(segments), count + 1), written.dtype).at[rows, segments].add(written)
-    never = jnp.zeros(total.shape, bool).at[rows, segments].max(~possible)
-    return jnp.where(never, -jnp.inf, total)[:, 1:]
+    rows, there = jnp.arange(len(ngrams))[:, None, None], ngrams >= 0
+    written = jnp.where(possible, target_log_probs, 0.0)[rows, ngrams]
+    total = jnp.sum(jnp.where(there, written, 0.0), axis=-1)
+    never = jnp.any(there & ~possible[rows, ngrams], axis=-1)
+    return jnp.where(never, -jnp.inf, total)
 
 
 def passage_scores(
@@ -105,13 +104,12 @@ def scores_of_batch(
     Args:
       model: a `CopyNetworkModel`.
       params: of the network.
-      batch: encoder_input_tokens, decoder_input_tokens, decoder_target_tokens, decoder_segment_ids, optionally encoded;
-        log_chance, single, coefficients: see `NgramColumns`.
+      batch: encoder_input_tokens, optionally encoded; what `prefixes.empty` names; log_chance, single, coefficients:
+        see `NgramColumns`.
       views, alpha: see `passage_scores`.
       dropout_rng: None switches dropout off.
     """
-    tokens, possible, _ = model.token_log_probs(params, batch, dropout_rng)
-    count = batch["log_chance"].shape[1]
-    log_probs = ngram_log_probs(tokens, possible, batch["decoder_segment_ids"], count)
+    targets, possible, _ = model.token_log_probs(params, batch, dropout_rng)
+    log_probs = ngram_log_probs(targets, possible, batch["ngram_targets"])
     columns = NgramColumns(batch["log_chance"], batch["single"], batch["coefficients"])
     return passage_scores(log_probs, columns, views, alpha)

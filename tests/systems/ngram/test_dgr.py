@@ -30,7 +30,7 @@ SMALL = {
 }  # fmt: skip
 LEARNING = Distilling(
     steps=60, batch_size=6, learning_rate=3e-3, warmup_steps=5, evaluate_every=None, dev_queries=None, keep_best=None,
-    checkpoint_every=30, candidates=10, ngrams=40, length=5, pool=8, rows=6, row_tokens=96, row_ngrams=48, margin=3.0,
+    checkpoint_every=30, candidates=10, ngrams=40, length=5, pool=8, rows=6, row_prefixes=48, row_ngrams=48, margin=3.0,
 )  # fmt: skip
 SETTINGS = {
     "writing": NgramWriting(

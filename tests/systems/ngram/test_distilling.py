@@ -60,7 +60,7 @@ def student(tmp_path_factory) -> Student:
     teacher = np.random.default_rng(0).normal(size=found.documents.shape).astype(np.float32)
     teacher[found.documents < 0] = np.nan
     teacher[:, 5] = np.nan
-    rows = ListRows(found, sources, len(retriever.views), targets=800, ngrams=400)
+    rows = ListRows(found, sources, len(retriever.views), prefixes=800, ngrams=400)
     written = SourceTargets(sources, [[[one[:3], one[3:4]] for one in sources.tolist()]])  # which can be copied
     model = CopyNetworkModel(retriever.model.module, tuple(np.asarray(retriever.model.words).tolist()))
     return Student(dataset, retriever, found, teacher, rows, written, model)

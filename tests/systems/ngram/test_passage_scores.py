@@ -51,9 +51,9 @@ def _scores(found, rows: ListRows, lists, params=None):
     return passage_scores.scores_of_batch(model, params, batch, retriever.documents_of.views, alpha)
 
 
-def _rows(found, targets=800, ngrams=400):
+def _rows(found, prefixes=800, ngrams=400):
     retriever, kept, sources, _ = found
-    return ListRows(kept, sources, len(retriever.views), targets, ngrams)
+    return ListRows(kept, sources, len(retriever.views), prefixes, ngrams)
 
 
 def test_rows_are_as_long_as_a_batch_needs(found, monkeypatch):
@@ -61,12 +61,13 @@ def test_rows_are_as_long_as_a_batch_needs(found, monkeypatch):
     _, kept, _, _ = found
     lists = np.where(kept.documents >= 0, np.arange(DEPTH), -1)
     rows = _rows(found)
-    shape = rows.batch(range(len(lists)), lists)["decoder_target_tokens"].shape
-    needed = int((rows.batch(range(len(lists)), lists)["decoder_segment_ids"] != 0).sum(axis=1).max())
-    assert needed <= shape[1] < 800 and 800 % shape[1] == 0
+    batch = rows.batch(range(len(lists)), lists)
+    length = batch["decoder_input_tokens"].shape[1]
+    needed = 1 + int((batch["decoder_input_tokens"] != 0).sum(axis=1).max())  # no n-gram has token 0
+    assert 1 < needed <= length < 800 and 800 % length == 0
     scores = np.asarray(_scores(found, rows, lists))
     monkeypatch.setattr(list_batches, "SHORTER", ())
-    assert rows.batch(range(len(lists)), lists)["decoder_target_tokens"].shape[1] == 800
+    assert rows.batch(range(len(lists)), lists)["decoder_input_tokens"].shape[1] == 800
     np.testing.assert_allclose(scores, np.asarray(_scores(found, rows, lists)), rtol=1e-5)
 
 
@@ -101,9 +102,9 @@ def test_fewer_ngrams_hold_less_of_the_score_and_say_how_much(found):
 def test_rows_without_room_keep_what_counts_for_most_documents(found):
     _, kept, _, _ = found
     lists = np.where(kept.documents >= 0, np.arange(DEPTH), -1)
-    batch = _rows(found, targets=12, ngrams=4).batch([0], lists[:1])
+    batch = _rows(found, prefixes=12, ngrams=4).batch([0], lists[:1])
     ngrams = np.unique(np.concatenate([kept.parts_of(0, place)[0] for place in range((lists[0] >= 0).sum())]))
-    assert len(ngrams) > 4 >= batch["decoder_segment_ids"].max()
+    assert len(ngrams) > 4 * len(found[0].views)
     total = dict.fromkeys(ngrams.tolist(), 0.0)
     for place in range((lists[0] >= 0).sum()):
         for ngram, coefficient in zip(*kept.parts_of(0, place), strict=True):
@@ -111,18 +112,19 @@ def test_rows_without_room_keep_what_counts_for_most_documents(found):
     best = max(total, key=lambda n: (total[n], -n))
     row = int(kept.views[best])
     wanted = kept.tokens[best, : kept.lengths[best]]
-    np.testing.assert_array_equal(batch["decoder_target_tokens"][row, : len(wanted)], wanted)
+    written = batch["ngram_targets"][row, 0, : len(wanted)]
+    np.testing.assert_array_equal(batch["decoder_target_tokens"][row, written], wanted)
 
 
-@pytest.mark.parametrize("targets, ngrams", [(12, 4), (8, 400), (800, 400)])
-def test_rows_say_which_share_of_scores_they_hold(found, targets, ngrams):
+@pytest.mark.parametrize("prefixes, ngrams", [(12, 4), (1, 400), (800, 400)])
+def test_rows_say_which_share_of_scores_they_hold(found, prefixes, ngrams):
     _, kept, _, _ = found
     lists = np.where(kept.documents >= 0, np.arange(DEPTH), -1)
-    rows = _rows(found, targets, ngrams)
+    rows = _rows(found, prefixes, ngrams)
     scores, there = np.asarray(_scores(found, rows, lists)), kept.documents >= 0
     held = np.stack([rows.held(question, lists[question].tolist()) for question in range(len(lists))])
     np.testing.assert_allclose((held * kept.scores)[there], scores[there], rtol=3e-3, atol=1e-3)
-    assert not held[~there].any() and (held.min(where=there, initial=1) > 0.999) == (targets == 800)
+    assert not held[~there].any() and (held.min(where=there, initial=1) > 0.999) == (prefixes == 800)
 
 
 def test_slopes_beside_finite_differences(found):
