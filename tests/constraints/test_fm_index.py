@@ -104,6 +104,7 @@ def best(index, state, logits, k, narrow, few_wide, looked_up, normalize):
     """Candidates of states [1, n], with other limits between the ways of finding them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fm_index_candidates, "NARROW", narrow)
+        patch.setattr(fm_index_candidates, "FEWEST", 2)
         patch.setattr(fm_index_candidates, "LOOKED_UP", looked_up)
         patch.setattr(fm_index_candidates, "LOOKED_UP_EACH", 1)
         patch.setattr(fm_index_candidates, "FEW_WIDE", few_wide)
@@ -115,7 +116,7 @@ def best(index, state, logits, k, narrow, few_wide, looked_up, normalize):
 @pytest.mark.parametrize(
     "narrow, few_wide, looked_up, normalize, eos, filtered",
     [
-        (1024, 0.5, 64, "vocabulary", False, False),  # read where they stand
+        (1024, 0.5, 64, "vocabulary", False, False),  # read where they stand, some at once and some one by one
         (4, 0.0, 6, "vocabulary", True, True),  # some certified, some collected
         (1, 1.0, 9, "vocabulary", False, True),  # all collected
         (4, 0.0, 6, "constraint", True, False),

@@ -111,6 +111,24 @@ def test_shard_by_shard(model, tmp_path):
     same(loaded, anew(model, [*DOCUMENTS, *NEW]))
 
 
+def test_no_step_is_made_for_titles_that_are_longer_than_any(model):
+    """Titles are whole segments, and a longer one may come."""
+    views = (NgramView(tokens=3), NgramView(whole=True, tokens=14), NgramView(tokens=2))
+    kept = [Document(one.doc_id, one.title, "") for one in DOCUMENTS]
+    asked = PseudoQueries(["no"], np.zeros(1, np.int32), np.zeros(1, np.int8), ("title",))
+    said = token_text(Corpus.from_documents(kept), VOCABULARY, views=(SAID, "pseudo_query"), pseudo_queries=asked)
+    of = NgramAggregation(VOCABULARY, said, FMIndex.from_text(said, filters=True).row_documents, views=views)
+    longest = max(len(one.title.encode()) for one in kept)
+    assert 3 < longest < 12 and of.most_tokens(np.array([0, 2, 1])) == longest
+    assert of.most_tokens(np.array([0, 3, 1])) == 3
+    index = FMIndex.from_text(said, filters=True)
+    settings = {"beams": 4, "max_len": 14, "max_query_length": 48}
+    made = GenerativeRetriever(model, index, VOCABULARY, documents_of=of, views=VIEWS, **settings)
+    assert made._most_steps == longest
+    made.update(Corpus.from_documents([Document("new", "violet whale", "It sings.")]))
+    assert made._most_steps == len("violet whale")
+
+
 @pytest.mark.slow  # many programs are compiled
 def test_documents_leave_a_shard(model):
     changed = anew(model, DOCUMENTS).update(Corpus.from_documents(NEW[:1])).update(Corpus.from_documents(NEW[2:4]))
