@@ -1,7 +1,8 @@
 """What decides how much a ranker teaches: rows of `benchmarks.dgr`, on dev of `squad_dev`, one seed.
 
-Every arm goes on from the same MINDER with 100 updates, and differs from the first one in one setting. Before it and at
-its end it answers the same 600 questions of dev; its end is what counts. Between two rounds the better of both stays.
+Every arm goes on from the same MINDER with 100 updates, and differs from the first one in one setting. At its end it
+answers the same 600 questions of dev, which the first one answers before it too. The end is what counts. Between two
+rounds the better of both stays.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from gr_jax.losses.ranking import RANKING_LOSSES
 GROUP, DATA, MEASURE = "ngram", "squad_dev", "RR@10"
 STEPS = ("Distilling.steps=100", "Distilling.evaluate_every=50")
 SMALL = (STEPS[0], "Distilling.evaluate_every=100", f"Distilling.dev_queries={dgr_lists.QUESTIONS}")
+# Without a choice among looks there is none before the first update, which is that of the same student for all.
+AT_THE_END = "Distilling.keep_best=None"
 Values = Mapping[str, float]
 
 # Curve → what its horizontal axis is, and value → flags.
@@ -39,18 +42,24 @@ RAW = ("Distilling.margins=(300.0, 100.0)",)  # the paper's
 
 
 def arm(student: RecipeRun, teacher: RecipeRun, label: str, *flags: str, taught_by: str = "hybrid") -> RecipeRun:
-    """DGR at the small budget with other settings."""
+    """DGR at the small budget with other settings; the first one is called "small"."""
+    looks = () if label == "small" or any(flag.startswith("DGR.rounds") for flag in flags) else (AT_THE_END,)
     return RecipeRun(
-        GROUP, student.data, "dgr", label, flags=(*SMALL, *flags), trained=student, teacher=teacher,
+        GROUP, student.data, "dgr", label, flags=(*SMALL, *looks, *flags), trained=student, teacher=teacher,
         taught_by=taught_by,
     )  # fmt: skip
 
 
-def learned(run: RecipeRun) -> Values:
-    """Dev before it and at its end, and its training."""
-    run.train()
+def learned(run: RecipeRun, first: RecipeRun) -> Values:
+    """Dev before it and at its end, and its training.
+
+    Args:
+      first: the first arm, which looked at dev before it.
+    """
+    for one in (first, run):
+        one.train()
     rounds = [stage for stage in ("student_1", "model") if (run.folder / stage).is_dir()]
-    before, looks = run.looks(rounds[0])[0], run.looks()
+    before, looks = first.looks()[0], run.looks()
     after = looks[max(looks)]
     values = {name: after[f"dev/{name}"] for name in ("Success@1", "Success@10", MEASURE)}
     gain = values[MEASURE] - before[f"dev/{MEASURE}"]
@@ -62,10 +71,10 @@ def learned(run: RecipeRun) -> Values:
     }
 
 
-def taught(run: RecipeRun) -> Values:
+def taught(run: RecipeRun, first: RecipeRun) -> Values:
     """The same, and what the teacher itself reaches where it orders the documents that the student finds."""
     own = dgr_lists.reached(run.data, dgr_lists.ordered(run), MEASURE)
-    return {**learned(run), f"teacher's {MEASURE}": own}
+    return {**learned(run, first), f"teacher's {MEASURE}": own}
 
 
 def teachers(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[RecipeRun, str]]) -> dict[str, Any]:
@@ -84,16 +93,18 @@ def rows_of(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[R
       student, teacher: their runs.
       others: further teachers: title → run, and which of its indices.
     """
-    table = [_row(f"teacher {title}", taught, run) for title, run in teachers(student, teacher, others).items()]
-    table.append(_row("what is learned", dgr_lists.lost, arm(student, teacher, "small")))
+    first = arm(student, teacher, "small")
+    at_ends, by_teachers = functools.partial(learned, first=first), functools.partial(taught, first=first)
+    table = [_row(f"teacher {title}", by_teachers, run) for title, run in teachers(student, teacher, others).items()]
+    table.append(_row("what is learned", dgr_lists.lost, first))
     for name in RANKING_LOSSES:
         own = name == "distilled_ranknet"
         changed = [] if own else [f'Distilling.loss="{name}"']
-        table.append(_row(f"loss {name}", learned, arm(student, teacher, "small" if own else f"loss_{name}", *changed)))
+        table.append(_row(f"loss {name}", at_ends, arm(student, teacher, "small" if own else f"loss_{name}", *changed)))
     for curve, (_, points) in CURVES.items():
         for value, flags in points.items():
-            table.append(_row(f"{curve} {value:g}", learned, arm(student, teacher, _label(curve, value), *flags)))
-    return [*table, _row("margins 300/100", learned, arm(student, teacher, "margins_raw", *RAW))]
+            table.append(_row(f"{curve} {value:g}", at_ends, arm(student, teacher, _label(curve, value), *flags)))
+    return [*table, _row("margins 300/100", at_ends, arm(student, teacher, "margins_raw", *RAW))]
 
 
 def _label(curve: str, value: float) -> str:
