@@ -249,7 +249,15 @@ class NgramAggregation:
 
         Args:
           walked: of each view of a query, which of the index' automata it walks; see `FMIndex.initial_state`.
+
+        Raises:
+          InputError: another number of views than n-grams are made of.
         """
+        if len(walked) != len(self.views):
+            raise InputError(
+                f"queries have {len(walked)} views, and n-grams are made of {len(self.views)}",
+                "Give the aggregation a view for each.",
+            )
         lengths, of = np.diff(self.scorer.text.offsets), np.asarray(self.scorer.text.views)
         longest = [1]
         for view, number in zip(self.views, walked.tolist(), strict=True):

@@ -121,6 +121,8 @@ def test_no_step_is_made_for_titles_that_are_longer_than_any(model):
     longest = max(len(one.title.encode()) for one in kept)
     assert 3 < longest < 12 and of.most_tokens(np.array([0, 2, 1])) == longest
     assert of.most_tokens(np.array([0, 3, 1])) == 3
+    with pytest.raises(InputError, match="2 views, and n-grams are made of 3"):
+        of.most_tokens(np.array([0, 2]))
     index = FMIndex.from_text(said, filters=True)
     settings = {"beams": 4, "max_len": 14, "max_query_length": 48}
     made = GenerativeRetriever(model, index, VOCABULARY, documents_of=of, views=VIEWS, **settings)

@@ -55,8 +55,8 @@ class Distilling(ListLearning):
     Attributes:
       ngrams: of a document at most, those that give it the most.
       rows: questions' views, with what to write to them, of an update.
-      row_prefixes, row_ngrams: of a view's n-grams in an update at most, and of what they begin with, for all documents
-        of a question's lists.
+      row_prefixes, row_ngrams: beginnings of n-grams, and n-grams, of a view in an update at most, for all documents of
+        a question's lists.
       frozen: an encoder that stayed as it is where writing was learned stays here too. False trains it.
     """
 
