@@ -10,6 +10,7 @@ where they stand or, for the most frequent n-grams, from the wavelet matrix.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -148,17 +149,29 @@ def _of_few(index: FMFields, low: Array, width: Array, scores: Scores, k: int) -
     log_prob = scores.at(jnp.maximum(index.tokens[symbol], 0))
     best = _take_best(symbol, log_prob, ~jnp.any(before, axis=-1) & (symbol > 0), k)
 
-    def read_one(carry: tuple[Bool[Array, "batch beam"], Best]):
+    def read(chosen: Int[Array, " batch"]) -> Best:
+        own = jnp.take_along_axis(low, chosen[:, None], 1), jnp.take_along_axis(width, chosen[:, None], 1)
+        return _of_one(index, *own, scores, k, chosen)
+
+    return _one_by_one((width > FEWEST) & (width <= NARROW), width, best, read)
+
+
+def _one_by_one(
+    is_open: Bool[Array, "batch beam"],
+    width: Int[Array, "batch beam"],
+    best: Best,
+    find: Callable[[Int[Array, " batch"]], Best],
+) -> Best:
+    """Replaces what is `best` of open states by what is found, of one state of each query at a time."""
+
+    def find_one(carry: tuple[Bool[Array, "batch beam"], Best]) -> tuple[Bool[Array, "batch beam"], Best]:
         is_open, best = carry
         # Widest first: queries that are done together then have about equally much to do.
         chosen = jnp.argmax(jnp.where(is_open, width, -1), axis=1).astype(jnp.int32)  # --> [batch]
-        own = jnp.take_along_axis(low, chosen[:, None], 1), jnp.take_along_axis(width, chosen[:, None], 1)
-        found = _of_one(index, *own, scores, k, chosen)
         is_chosen = is_open & (jnp.arange(is_open.shape[1]) == chosen[:, None])
-        return is_open & ~is_chosen, _replace(best, jax.tree.map(lambda x: x[:, None], found), is_chosen)
+        return is_open & ~is_chosen, _replace(best, jax.tree.map(lambda x: x[:, None], find(chosen)), is_chosen)
 
-    is_open = (width > FEWEST) & (width <= NARROW)
-    return lax.while_loop(lambda carry: jnp.any(carry[0]), read_one, (is_open, best))[1]
+    return lax.while_loop(lambda carry: jnp.any(carry[0]), find_one, (is_open, best))[1]
 
 
 def _of_one(
@@ -186,15 +199,8 @@ def _of_many(index: FMFields, state: FMState, is_wide: Array, scores: Scores, k:
     many = jnp.any(jnp.mean(is_wide, axis=1) > FEW_WIDE)
     is_open, best = lax.cond(many, lambda: _certified(index, state, is_wide, scores, k, best), lambda: (is_wide, best))
 
-    def collect_one(carry: tuple[Bool[Array, "batch beam"], Best]):
-        is_open, best = carry
-        # Widest first: queries that are done together then have about equally much to do.
-        chosen = jnp.argmax(jnp.where(is_open, state.high - state.low, -1), axis=1).astype(jnp.int32)  # --> [batch]
-        found, _ = _of_all(index, state, scores, k, chosen)
-        is_chosen = is_open & (jnp.arange(is_open.shape[1]) == chosen[:, None])
-        return is_open & ~is_chosen, _replace(best, jax.tree.map(lambda x: x[:, None], found), is_chosen)
-
-    return lax.while_loop(lambda carry: jnp.any(carry[0]), collect_one, (is_open, best))[1]
+    width = state.high - state.low
+    return _one_by_one(is_open, width, best, lambda chosen: _of_all(index, state, scores, k, chosen)[0])
 
 
 def _certified(
