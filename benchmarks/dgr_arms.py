@@ -50,6 +50,12 @@ TRIED: Mapping[str, tuple[str, ...]] = {
         "Distilling.multipliers={'token_embedder': 0.0, 'encoder': 0.3}",
     ),
     "generation 0.1": ("Distilling.generation=0.1",),
+    "no labels": ("Distilling.labelled=False",),
+    "400 updates of all questions": (
+        "Distilling.steps=400",
+        "Distilling.evaluate_every=200",
+        "Distilling.questions=None",
+    ),
 }
 
 
