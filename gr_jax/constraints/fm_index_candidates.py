@@ -21,8 +21,8 @@ from jaxtyping import Array, Bool, Float, Int
 from gr_jax.constraints import fm_index_filter
 from gr_jax.constraints.base import Candidates, Scores
 from gr_jax.constraints.fm_index_arrays import NARROW
-from gr_jax.constraints.top_k import top_k
 from gr_jax.errors import InputError
+from gr_jax.top_k import top_k
 
 if TYPE_CHECKING:
     from gr_jax.constraints.fm_index_fields import FMFields, FMState

@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Scores, normalize_over
 from gr_jax.constraints.bits import WORD
-from gr_jax.constraints.top_k import top_k
 from gr_jax.constraints.trie_arrays import Level
+from gr_jax.top_k import top_k
 
 if TYPE_CHECKING:
     from gr_jax.constraints.trie_fields import TrieFields

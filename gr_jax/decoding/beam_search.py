@@ -16,7 +16,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Constraint, State
-from gr_jax.constraints.top_k import top_k
 from gr_jax.decoding import history as histories
 from gr_jax.decoding.backoff import Backoff, drop_reserve, step_decoder
 from gr_jax.decoding.decoder import NORMALIZERS, Cache, Decoder
@@ -28,6 +27,7 @@ from gr_jax.decoding.merging import WAYS, merge_equal
 from gr_jax.decoding.processors import Processor, Written, process
 from gr_jax.decoding.scores import check_vocabulary
 from gr_jax.errors import InputError
+from gr_jax.top_k import top_k
 
 # Steps that are unrolled by default. A short docid's steps have different shapes (the beam grows, levels differ in
 # width), and each is cheapest compiled by itself; longer ones share one body to keep compiling short.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from gr_jax.constraints.top_k import top_k
+from gr_jax.top_k import top_k
 
 
 def choose_by_group(

@@ -28,9 +28,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Constraint, Scores, State
-from gr_jax.constraints.top_k import top_k
 from gr_jax.decoding.decoder import LOGITS
 from gr_jax.errors import InputError
+from gr_jax.top_k import top_k
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from gr_jax.decoding.hypotheses import last_tokens, write
 from gr_jax.decoding.processors import Processor, Written, allowed_scores, process
 from gr_jax.decoding.scores import check_vocabulary
 from gr_jax.errors import InputError
+from gr_jax.top_k import top_k
 
 
 class Samples(NamedTuple):
@@ -237,7 +238,7 @@ class _Sampler(NamedTuple):
             valid &= own
         log_prob = jnp.where(valid, log_prob, -jnp.inf).astype(jnp.float32)
         if most is not None and most < log_prob.shape[-1]:  # constraints may give more than they are asked for
-            log_prob = jnp.where(log_prob >= lax.top_k(log_prob, most)[0][..., -1:], log_prob, -jnp.inf)
+            log_prob = jnp.where(log_prob >= top_k(log_prob, most)[0][..., -1:], log_prob, -jnp.inf)
         return _Options(token, log_prob, next_state, found.ending)
 
     def finish(self, end: _Drawn) -> Samples:

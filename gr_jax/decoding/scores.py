@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from gr_jax.constraints.base import Constraint, Scores
-from gr_jax.constraints.top_k import top_k
 from gr_jax.decoding.decoder import LOGITS, NORMALIZERS
 from gr_jax.errors import InputError
+from gr_jax.top_k import top_k
 
 Block = tuple[int | Array, int]  # where a position's tokens start in the vocabulary, and how many there are
 

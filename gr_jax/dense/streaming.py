@@ -11,6 +11,8 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from gr_jax.top_k import select
+
 # Scores decide ranks, so products are exact float32 on every backend (no TF32, no bf16 passes).
 EXACT = lax.Precision.HIGHEST
 Best = tuple[Float[Array, "batch k"], Int[Array, "batch k"]]
@@ -25,13 +27,13 @@ def top_k(scores: Num[Array, "batch n"], k: int) -> Best:
     k = min(k, n)
     size = 1 << max(0, int(math.log2(n / k)) // 2) if n else 1  # about √(n/k), which makes both selections equally long
     if size < 4 or n % size:
-        return lax.top_k(scores, k)
+        return select(scores, k)
     groups = scores.reshape(batch, n // size, size)
-    _, chosen = lax.top_k(jnp.max(groups, axis=-1), k)  # --> [batch, k]
+    _, chosen = select(jnp.max(groups, axis=-1), k)  # --> [batch, k]
     chosen = jnp.sort(chosen, axis=-1)  # so that among equal scores the lower place stands first
     inside = jnp.take_along_axis(groups, chosen[:, :, None], axis=1)  # --> [batch, k, size]
     places = chosen[:, :, None] * size + jnp.arange(size, dtype=chosen.dtype)
-    best, order = lax.top_k(inside.reshape(batch, -1), k)
+    best, order = select(inside.reshape(batch, -1), k)
     return best, jnp.take_along_axis(places.reshape(batch, -1), order, axis=-1)
 
 
@@ -43,7 +45,7 @@ def nothing(batch: int, k: int) -> Best:
 def better(first: Best, second: Best) -> Best:
     """The best of two; of equal scores the first's."""
     k = first[0].shape[-1]
-    scores, order = lax.top_k(jnp.concatenate([first[0], second[0]], axis=-1), k)
+    scores, order = select(jnp.concatenate([first[0], second[0]], axis=-1), k)
     return scores, jnp.take_along_axis(jnp.concatenate([first[1], second[1]], axis=-1), order, axis=-1)
 
 
@@ -92,7 +94,7 @@ def search_part(
         scores, positions = lax.scan(add_block, nothing(len(queries), k), blocks)[0]
         scores = lax.all_gather(scores, axes, axis=1, tiled=True)  # --> [batch, devices · k], lower positions first
         positions = lax.all_gather(positions, axes, axis=1, tiled=True)
-        scores, order = lax.top_k(scores, k)
+        scores, order = select(scores, k)
         return scores, jnp.take_along_axis(positions, order, axis=-1)
 
     everywhere, sharded = PartitionSpec(), PartitionSpec(axes)

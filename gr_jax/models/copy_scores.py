@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gr_jax.constraints.top_k import top_k
 from gr_jax.errors import InputError
 from gr_jax.models.attention import MASKED
 from gr_jax.models.copy_network import CopyFeatures
+from gr_jax.top_k import top_k
 
 
 class CopyScores:

@@ -168,7 +168,7 @@ LAYERS = [
     ["registry"],
     ["sharing"],
     ["processes"],
-    ["errors", "progress"],
+    ["errors", "progress", "top_k"],
     ["printing"],
 ]
 
