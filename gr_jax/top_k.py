@@ -45,9 +45,11 @@ def select(x: Num[Array, "... n"], k: int) -> tuple[Num[Array, "... k"], Int[Arr
 
     XLA for CPU makes `lax.top_k` of a sort and a slice that it finds together. A slice of the result, such as that of
     the k-th value, may be merged with the first one; then all of the row is sorted, which takes tens of times as long.
-    The barrier keeps the slices apart.
+    The barriers keep the slices apart. (One barrier for both results would stand right behind the sort. XLA of jaxlib
+    0.10 does not expect that there, and ends the process.)
     """
-    return lax.optimization_barrier(lax.top_k(x, k))
+    values, place = lax.top_k(x, k)
+    return lax.optimization_barrier(values), lax.optimization_barrier(place)
 
 
 def _pad(x: Num[Array, "... n"], missing: int) -> Num[Array, "... m"]:
