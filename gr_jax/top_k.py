@@ -27,20 +27,20 @@ def top_k(x: Num[Array, "... n"], k: int) -> tuple[Num[Array, "... k"], Int[Arra
     n = x.shape[-1]
     block = 2 ** int(math.log2(max(n / max(k, 1), 1)) / 2)  # n / block maxima, then k · block elements: about equal
     if n < LONG_ROW or block < LEAST_BLOCK:
-        return select(x, k)
+        return _select(x, k)
     block = min(block, LARGEST_BLOCK)
     x = _pad(x, -n % block)
     *lead, padded = x.shape
     blocks = x.reshape(*lead, padded // block, block)
     # In two steps: the compiler makes the first of them, over an axis that is not the last, from vector instructions.
     folded = jnp.max(blocks.reshape(*lead, padded // block, block // 8, 8), axis=-2)
-    chosen = jnp.sort(select(jnp.max(folded, axis=-1), k)[1], axis=-1)  # in their order, for ties  --> [..., k]
+    chosen = jnp.sort(_select(jnp.max(folded, axis=-1), k)[1], axis=-1)  # in their order, for ties  --> [..., k]
     kept = jnp.take_along_axis(blocks, chosen[..., None], axis=-2).reshape(*lead, k * block)
-    values, place = select(kept, k)
+    values, place = _select(kept, k)
     return values, jnp.take_along_axis(chosen, place // block, axis=-1) * block + place % block
 
 
-def select(x: Num[Array, "... n"], k: int) -> tuple[Num[Array, "... k"], Int[Array, "... k"]]:
+def _select(x: Num[Array, "... n"], k: int) -> tuple[Num[Array, "... k"], Int[Array, "... k"]]:
     """What `lax.top_k` gives, also where the k-th alone is looked at.
 
     XLA for CPU makes `lax.top_k` of a sort and a slice that it finds together. A slice of the result, such as that of

@@ -211,10 +211,10 @@ def _nothing(batch: int, k: int) -> Best:
 def _keep_best(best: Best, scores, documents, entries) -> Best:
     """The best of `best` and more candidates [batch, n]; of equal scores the lower document's, whatever the order."""
     k = best[0].shape[-1]
-    high, places = streaming.top_k(scores, k)
+    high, places = streaming.highest(scores, k)
     last = high[:, -1:]
     # Of those that equal the last of the k, any may have got in: the lowest documents among them are looked for anew.
-    lowest, equal = streaming.top_k(jnp.where(scores == last, -documents, -_LAST), k)
+    lowest, equal = streaming.highest(jnp.where(scores == last, -documents, -_LAST), k)
     places = jnp.concatenate([places, equal], axis=1)
     scores = jnp.concatenate(
         [jnp.where(high == last, -jnp.inf, high), jnp.where(lowest > -_LAST, last, -jnp.inf)], axis=1

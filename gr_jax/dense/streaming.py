@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -11,30 +10,17 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from gr_jax.top_k import select
+from gr_jax.top_k import top_k
 
 # Scores decide ranks, so products are exact float32 on every backend (no TF32, no bf16 passes).
 EXACT = lax.Precision.HIGHEST
 Best = tuple[Float[Array, "batch k"], Int[Array, "batch k"]]
 
 
-def top_k(scores: Num[Array, "batch n"], k: int) -> Best:
-    """The k largest and where they stand; equal ones by lower place. Exact, like `lax.top_k`, in less time for long
-    rows: only groups whose largest is among the k largest of all groups can hold any of the k. −0 is given as 0."""
-    # `lax.top_k` puts −0 behind 0, though they are equal. (Adding 0 would do; the compiler leaves that out.)
-    scores = jnp.where(scores == 0, jnp.zeros_like(scores), scores)
-    batch, n = scores.shape
-    k = min(k, n)
-    size = 1 << max(0, int(math.log2(n / k)) // 2) if n else 1  # about √(n/k), which makes both selections equally long
-    if size < 4 or n % size:
-        return select(scores, k)
-    groups = scores.reshape(batch, n // size, size)
-    _, chosen = select(jnp.max(groups, axis=-1), k)  # --> [batch, k]
-    chosen = jnp.sort(chosen, axis=-1)  # so that among equal scores the lower place stands first
-    inside = jnp.take_along_axis(groups, chosen[:, :, None], axis=1)  # --> [batch, k, size]
-    places = chosen[:, :, None] * size + jnp.arange(size, dtype=chosen.dtype)
-    best, order = select(inside.reshape(batch, -1), k)
-    return best, jnp.take_along_axis(places.reshape(batch, -1), order, axis=-1)
+def highest(scores: Num[Array, "batch n"], k: int) -> Best:
+    """The k largest, or all where there are fewer, and where they stand; of equal ones the lower places. −0 is 0."""
+    # `top_k` puts −0 behind 0, though they are equal. (Adding 0 would do; the compiler leaves that out.)
+    return top_k(jnp.where(scores == 0, jnp.zeros_like(scores), scores), min(k, scores.shape[-1]))
 
 
 def nothing(batch: int, k: int) -> Best:
@@ -45,7 +31,7 @@ def nothing(batch: int, k: int) -> Best:
 def better(first: Best, second: Best) -> Best:
     """The best of two; of equal scores the first's."""
     k = first[0].shape[-1]
-    scores, order = select(jnp.concatenate([first[0], second[0]], axis=-1), k)
+    scores, order = top_k(jnp.concatenate([first[0], second[0]], axis=-1), k)
     return scores, jnp.take_along_axis(jnp.concatenate([first[1], second[1]], axis=-1), order, axis=-1)
 
 
@@ -87,14 +73,14 @@ def search_part(
             keep = cut(live, 0)[None]
             if allowed is not None:
                 keep = keep & cut(allowed, 1)
-            found, places = top_k(jnp.where(keep, scores, -jnp.inf), k)
+            found, places = highest(jnp.where(keep, scores, -jnp.inf), k)
             return better(best, (found, start + place * block + places.astype(jnp.int32))), None
 
         blocks = jnp.arange(rows.shape[0] // block, dtype=jnp.int32)
         scores, positions = lax.scan(add_block, nothing(len(queries), k), blocks)[0]
         scores = lax.all_gather(scores, axes, axis=1, tiled=True)  # --> [batch, devices · k], lower positions first
         positions = lax.all_gather(positions, axes, axis=1, tiled=True)
-        scores, order = select(scores, k)
+        scores, order = top_k(scores, k)
         return scores, jnp.take_along_axis(positions, order, axis=-1)
 
     everywhere, sharded = PartitionSpec(), PartitionSpec(axes)
