@@ -115,6 +115,9 @@ def rows_of(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[R
     at_ends, by_teachers = functools.partial(learned, first=first), functools.partial(taught, first=first)
     table = [_row(f"teacher {title}", by_teachers, run) for title, run in teachers(student, teacher, others).items()]
     table.append(_row("what is learned", dgr_lists.lost, first))
+    looked_into = {title: _tried(student, teacher, title) for title in ("no labels", "400 updates of all questions")}
+    looked_into["shuffled"] = arm(student, teacher, _label("shuffled", 1.0), *CURVES["shuffled"][1][1.0])
+    table += [_row(f"what is learned: {title}", dgr_lists.lost, run) for title, run in looked_into.items()]
     for name in RANKING_LOSSES:
         own = name == "distilled_ranknet"
         changed = [] if own else [f'Distilling.loss="{name}"']
@@ -122,11 +125,13 @@ def rows_of(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[R
     for curve, (_, points) in CURVES.items():
         for value, flags in points.items():
             table.append(_row(f"{curve} {value:g}", at_ends, arm(student, teacher, _label(curve, value), *flags)))
-    for title, flags in TRIED.items():
-        table.append(
-            _row(f"tried: {title}", at_ends, arm(student, teacher, "_".join(["tried", *title.split()]), *flags))
-        )
+    for title in TRIED:
+        table.append(_row(f"tried: {title}", at_ends, _tried(student, teacher, title)))
     return [*table, _row("margins 300/100", at_ends, arm(student, teacher, "margins_raw", *RAW))]
+
+
+def _tried(student: RecipeRun, teacher: RecipeRun, title: str) -> RecipeRun:
+    return arm(student, teacher, "_".join(["tried", *title.split()]), *TRIED[title])
 
 
 def _label(curve: str, value: float) -> str:

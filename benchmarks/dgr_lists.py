@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from gr_jax.training.metric_writers import read_metrics
 
 QUESTIONS = 600  # of dev, those that arms are measured with
 DEPTH = 100  # of the student's documents
+PAIRED = 16  # the first of these, whose order is compared; lists are drawn from them
 Values = Mapping[str, float]
 Documents = Int32[np.ndarray, "questions depth"]
 
@@ -73,9 +75,29 @@ def answers(data: str, documents: Documents) -> Bool[np.ndarray, "questions dept
     return np.array([[one in its for one in row] for its, row in zip(right, documents.tolist(), strict=True)])
 
 
+def as_wanted(documents: Documents, wanted: Documents, among: Documents) -> float:
+    """The share of the pairs of a question's documents that stand in the wanted order, in the mean over questions.
+
+    Args:
+      documents: the order that is looked at. What it does not have stands behind what it has.
+      wanted: another one.
+      among: the documents that are paired; −1 where there are fewer. A pair that `documents` has none of is left out.
+    """
+    shares = []
+    for own, other, its in zip(documents.tolist(), wanted.tolist(), among.tolist(), strict=True):
+        place = {one: number for number, one in enumerate(own) if one >= 0}
+        paired = [one for one in other if one >= 0 and one in its]
+        pairs = [pair for pair in itertools.combinations(paired, 2) if not place.keys().isdisjoint(pair)]
+        right = [place.get(first, DEPTH) < place.get(second, DEPTH) for first, second in pairs]
+        if right:
+            shares.append(np.mean(right))
+    return float(np.mean(shares))
+
+
 def lost(run: RecipeRun) -> Values:
     """Where the gain of a distillation went, as shares of the questions: what stands first before it, with the teacher
-    and after it, and the ranking loss of its first and last updates."""
+    and after it. Beside it, the share of pairs that stand as the teacher has them, before and after it, and the ranking
+    loss of its first and last updates, which is a mean over violated pairs alone."""
     assert run.trained is not None
     before = answers(run.data, found(run.trained))
     teacher, after = answers(run.data, ordered(run))[:, 0], answers(run.data, found(run))[:, 0]
@@ -96,8 +118,11 @@ def lost(run: RecipeRun) -> Values:
     losses = [
         one["train/ranking"] for one in read_metrics(run.folder / "model" / "metrics.jsonl") if "train/ranking" in one
     ]
+    paired = found(run.trained)[:, :PAIRED]
+    orders = {"before": found(run.trained), "after": found(run)}
     return {
         **{name: float(np.mean(of)) for name, of in shares.items()},
+        **{f"pairs as taught, {when}": as_wanted(its, ordered(run), paired) for when, its in orders.items()},
         "first loss": losses[0],
         "last loss": losses[-1],
     }

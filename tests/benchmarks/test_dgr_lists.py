@@ -62,7 +62,16 @@ def test_shares_are_those_counted_by_hand(run):
             "both right, unlearned": 1 / 4,  # 0
             "both wrong, learned": 1 / 4,  # 3
             "right after it": 2 / 4,  # 1 and 3
+            "pairs as taught, before": (2 / 3 + 1 / 3 + 1 / 3 + 1) / 4,
+            "pairs as taught, after": (2 / 3 + 2 / 3 + 1 / 3 + 0) / 4,
             "first loss": 2.5,
             "last loss": 1.5,
         }
     )
+
+
+def test_pairs_that_an_order_lacks_are_behind_or_left_out():
+    wanted, among = np.array([[5, 6, 7, 8]], np.int32), np.array([[8, 7, 6, 5]], np.int32)
+    # 6 stands before 5 and before what is missing; 5 does too; of (7, 8) nothing is known.
+    assert dgr_lists.as_wanted(np.array([[6, 5, -1, -1]], np.int32), wanted, among) == pytest.approx(4 / 5)
+    assert dgr_lists.as_wanted(wanted[:, ::-1], wanted, among) == 0
