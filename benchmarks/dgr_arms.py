@@ -2,10 +2,10 @@
 
 Every arm goes on from the same MINDER with 100 updates, and differs from the first one in one setting. At its end it
 answers the same 600 questions of dev, which the first one answers before it too. The end is what counts. Between two
-rounds the better of both stays.
+rounds the better of both stays. Arms with other losses answer the 1,601 questions of test, too.
 
 Before anything was trained: 600 questions show a difference of .036 at 80% power where a tenth of them differ, and of
-.016 where a fiftieth does. Arms that lie closer together are not told apart.
+.016 where a fiftieth does; those of test one of .022 and .010. Arms that lie closer together are not told apart.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import dgr_lists, harness
+from benchmarks import dgr_lists, harness, pooled
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax.losses.ranking import RANKING_LOSSES
 
 GROUP, DATA, MEASURE = "ngram", "squad_dev", "RR@10"
+TESTED, MEASURES = "test", ("Success@1", "Success@10")  # of losses
 STEPS = ("Distilling.steps=100", "Distilling.evaluate_every=50")
 SMALL = (STEPS[0], "Distilling.evaluate_every=100", f"Distilling.dev_queries={dgr_lists.QUESTIONS}")
 # Without a choice among looks there is none before the first update, which is that of the same student for all.
@@ -79,7 +80,7 @@ def learned(run: RecipeRun, first: RecipeRun) -> Values:
     rounds = [stage for stage in ("student_1", "model") if (run.folder / stage).is_dir()]
     before, looks = first.looks()[0], run.looks()
     after = looks[max(looks)]
-    values = {name: after[f"dev/{name}"] for name in ("Success@1", "Success@10", MEASURE)}
+    values = {name: after[f"dev/{name}"] for name in (*MEASURES, MEASURE)}
     gain = values[MEASURE] - before[f"dev/{MEASURE}"]
     return {
         **values,
@@ -91,8 +92,20 @@ def learned(run: RecipeRun, first: RecipeRun) -> Values:
 
 def taught(run: RecipeRun, first: RecipeRun) -> Values:
     """The same, and what the teacher itself reaches where it orders the documents that the student finds."""
-    own = dgr_lists.reached(run.data, dgr_lists.ordered(run), MEASURE)
-    return {**learned(run, first), f"teacher's {MEASURE}": own}
+    own = dgr_lists.reached(run.data, dgr_lists.ordered(run), [MEASURE])
+    return {**learned(run, first), f"teacher's {MEASURE}": own[MEASURE]}
+
+
+def tested(run: RecipeRun, first: RecipeRun) -> Values:
+    """What it reaches on a split that nothing was chosen by, and how far above the first arm that is.
+
+    Args:
+      first: the first arm.
+    """
+    own, theirs = (
+        dgr_lists.reached(one.data, dgr_lists.found(one, TESTED), [*MEASURES, MEASURE], TESTED) for one in (run, first)
+    )
+    return {**own, **({} if run == first else pooled.differences(own, theirs))}
 
 
 def teachers(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[RecipeRun, str]]) -> dict[str, Any]:
@@ -118,16 +131,22 @@ def rows_of(student: RecipeRun, teacher: RecipeRun, others: Mapping[str, tuple[R
     looked_into = {title: _tried(student, teacher, title) for title in ("no labels", "400 updates of all questions")}
     looked_into["shuffled"] = arm(student, teacher, _label("shuffled", 1.0), *CURVES["shuffled"][1][1.0])
     table += [_row(f"what is learned: {title}", dgr_lists.lost, run) for title, run in looked_into.items()]
-    for name in RANKING_LOSSES:
-        own = name == "distilled_ranknet"
-        changed = [] if own else [f'Distilling.loss="{name}"']
-        table.append(_row(f"loss {name}", at_ends, arm(student, teacher, "small" if own else f"loss_{name}", *changed)))
+    by_loss = {name: _with_loss(student, teacher, name) for name in RANKING_LOSSES}
+    table += [_row(f"loss {name}", at_ends, run) for name, run in by_loss.items()]
+    on_test = functools.partial(tested, first=first)
+    table += [_row(f"loss {name}", on_test, run, split=TESTED) for name, run in by_loss.items()]
     for curve, (_, points) in CURVES.items():
         for value, flags in points.items():
             table.append(_row(f"{curve} {value:g}", at_ends, arm(student, teacher, _label(curve, value), *flags)))
     for title in TRIED:
         table.append(_row(f"tried: {title}", at_ends, _tried(student, teacher, title)))
     return [*table, _row("margins 300/100", at_ends, arm(student, teacher, "margins_raw", *RAW))]
+
+
+def _with_loss(student: RecipeRun, teacher: RecipeRun, name: str) -> RecipeRun:
+    if name == "distilled_ranknet":
+        return arm(student, teacher, "small")
+    return arm(student, teacher, f"loss_{name}", f'Distilling.loss="{name}"')
 
 
 def _tried(student: RecipeRun, teacher: RecipeRun, title: str) -> RecipeRun:
@@ -139,14 +158,14 @@ def _label(curve: str, value: float) -> str:
     return "small" if value == as_it_is[curve] else f"{curve}_{value:g}"
 
 
-def _name(title: str) -> str:
-    return f"{DATA} dev, {title}"
+def _name(title: str, split: str = "dev") -> str:
+    return f"{DATA} {split}, {title}"
 
 
-def _row(title: str, measure: Any, run: RecipeRun) -> harness.Row:
+def _row(title: str, measure: Any, run: RecipeRun, split: str = "dev") -> harness.Row:
     return harness.Row(
-        name=_name(title),
-        config={"split": "dev"},
+        name=_name(title, split),
+        config={"split": split},
         measure=functools.partial(measure, run),
         corpus=run.fingerprint,
         seeds=(0,),

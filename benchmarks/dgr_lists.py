@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int, Int32
 from benchmarks import harness
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax.corpus import Dataset, Run, read_beir
-from gr_jax.evaluation import evaluate
+from gr_jax.evaluation import Evaluation, evaluate
 from gr_jax.stages.training import sample_queries
 from gr_jax.training.metric_writers import read_metrics
 
@@ -26,21 +26,23 @@ Documents = Int32[np.ndarray, "questions depth"]
 
 
 @functools.cache
-def questions(data: str) -> tuple[Dataset, Mapping[str, Mapping[str, int]], list[str]]:
-    """The data, what answers the questions of dev that arms are measured with, and their texts."""
+def questions(data: str, split: str = "dev") -> tuple[Dataset, Mapping[str, Mapping[str, int]], list[str]]:
+    """The data, what answers the questions that arms are measured with, some of dev and all of others, and their
+    texts."""
     dataset = read_beir(harness.data_folder(data))
-    qrels = sample_queries(dataset.split("dev"), QUESTIONS)
+    judged = dataset.split(split)
+    qrels = sample_queries(judged, QUESTIONS if split == "dev" else len(judged))
     return dataset, qrels, dataset.query_texts(list(qrels))
 
 
 @functools.cache
-def found(student: RecipeRun) -> Documents:
+def found(student: RecipeRun, split: str = "dev") -> Documents:
     """The documents that it finds for them, best first; −1 where there are fewer."""
     from gr_jax.retrievers import index
 
     student.index()
     retriever = index.load(student.folder / "index").retriever
-    return retriever.retrieve(questions(student.data)[2], DEPTH).doc_index
+    return retriever.retrieve(questions(student.data, split)[2], DEPTH).doc_index
 
 
 @functools.cache
@@ -57,15 +59,17 @@ def ordered(run: RecipeRun) -> Documents:
     return np.take_along_axis(documents, np.argsort(keys, axis=1, kind="stable"), axis=1)
 
 
-def reached(data: str, documents: Int[np.ndarray, "questions depth"], measure: str) -> float:
+def reached(
+    data: str, documents: Int[np.ndarray, "questions depth"], measures: Sequence[str], split: str = "dev"
+) -> Evaluation:
     """What an order of documents reaches on these questions."""
-    dataset, qrels, _ = questions(data)
+    dataset, qrels, _ = questions(data, split)
     names = dataset.corpus.doc_ids
     run = {
         query: [(names[one], -float(rank)) for rank, one in enumerate(its) if one >= 0]
         for query, its in zip(qrels, documents.tolist(), strict=True)
     }
-    return evaluate(Run(run), qrels, [measure])[measure]
+    return evaluate(Run(run), qrels, list(measures))
 
 
 def answers(data: str, documents: Documents) -> Bool[np.ndarray, "questions depth"]:

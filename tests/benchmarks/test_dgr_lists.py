@@ -29,8 +29,8 @@ def run(monkeypatch, tmp_path):
     dataset = types.SimpleNamespace(corpus=corpus)
     student = RecipeRun("ngram", "squad_dev", "minder")
     taught = dataclasses.replace(student, system="dgr", trained=student, teacher=RecipeRun("dense", "squad_dev", "dpr"))
-    monkeypatch.setattr(dgr_lists, "questions", lambda data: (dataset, qrels, list(qrels)))
-    monkeypatch.setattr(dgr_lists, "found", lambda one: BEFORE if one is student else AFTER)
+    monkeypatch.setattr(dgr_lists, "questions", lambda data, split="dev": (dataset, qrels, list(qrels)))
+    monkeypatch.setattr(dgr_lists, "found", lambda one, split="dev": BEFORE if one is student else AFTER)
     monkeypatch.setattr(retrievers.index, "load", lambda folder: types.SimpleNamespace(retriever=None))
     monkeypatch.setattr(scoring, "candidate_scores", lambda retriever, texts, documents: SCORES)
     monkeypatch.setattr(RecipeRun, "folder", property(lambda self: tmp_path))
@@ -45,7 +45,7 @@ def run(monkeypatch, tmp_path):
 
 def test_the_teachers_order_has_what_it_does_not_score_behind(run):
     np.testing.assert_array_equal(dgr_lists.ordered(run), TAUGHT)
-    assert dgr_lists.reached(run.data, TAUGHT, "RR@10") == pytest.approx((1 + 1 + 0 + 1 / 2) / 4)
+    assert dgr_lists.reached(run.data, TAUGHT, ["RR@10"])["RR@10"] == pytest.approx((1 + 1 + 0 + 1 / 2) / 4)
 
 
 def test_shares_are_those_counted_by_hand(run):
