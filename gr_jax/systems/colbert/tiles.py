@@ -111,7 +111,9 @@ def tile_scores(
     """MaxSim of every query with every document of a batch of `StateBatches`; see `dense.max_sim.max_sim`.
 
     Block by block states are projected and meet all queries, and of each tile the maximum is kept. Going back, each
-    block is computed once more, so that memory holds the vectors of one block.
+    block is computed once more, so that memory holds the vectors of one block. Where only own documents count, states
+    are projected without gradients, and a query meets its own. Few tokens are the best for anyone: these are projected
+    once more, with gradients.
 
     Args:
       queries, weights: vectors of the queries' tokens, and what each counts.
@@ -120,19 +122,46 @@ def tile_scores(
       own_alone: score only each query's own group of documents; what others brought scores 0.
     """
     count, length = weights.shape
+    if own_alone:
+        return _own_tile_scores(queries, weights, project, states, tiles)
 
     @jax.checkpoint
     def block(rows: Float[Array, "block e"]) -> Float[Array, "B Q tiles"]:
         products = jnp.einsum("bqd,td->bqt", queries, project(rows), preferred_element_type=jnp.float32)
         return products.reshape(count, length, -1, TILE).max(axis=-1)
 
-    found = jax.lax.map(block, states.astype(jnp.float32).reshape(-1, BLOCK, states.shape[-1]))  # [blocks, B, Q, tiles]
+    found = jax.lax.map(block, _blocks(states))  # [blocks, B, Q, tiles]
     found = jnp.moveaxis(found, 0, 2).reshape(count, length, -1)  # [B, Q, T / TILE]
-    if not own_alone:
-        best = found[:, :, tiles].max(axis=-1)  # [B, Q, D]
-        return jnp.einsum("bqn,bq->bn", best, weights.astype(jnp.float32))
-    groups = tiles.reshape(count, -1)  # [B, (1+n)·W]
-    best = jnp.take_along_axis(found, groups[:, None], axis=-1)  # [B, Q, (1+n)·W]
-    best = best.reshape(count, length, -1, tiles.shape[1]).max(axis=-1)  # [B, Q, 1+n]
-    scores = jnp.einsum("bqn,bq->bn", best, weights.astype(jnp.float32))
+    best = found[:, :, tiles].max(axis=-1)  # [B, Q, D]
+    return jnp.einsum("bqn,bq->bn", best, weights.astype(jnp.float32))
+
+
+def _own_tile_scores(
+    queries: Float[Array, "B Q d"],
+    weights: Float[Array, "B Q"],
+    project: Callable[[Float[Array, "n e"]], Float[Array, "n d"]],
+    states: Float[Array, "T e"],
+    tiles: Int32[Array, "D W"],
+) -> Float[Array, "B D"]:
+    """Of each query's own group of documents. Which tokens are the best is found without gradients."""
+    count, width = len(weights), tiles.shape[1]
+    found = jax.lax.map(lambda rows: jax.lax.stop_gradient(project(rows)), _blocks(states))
+    vectors = found.reshape(-1, TILE, found.shape[-1])
+    by_tile = jnp.asarray(states).reshape(-1, TILE, states.shape[-1])
+
+    @jax.checkpoint
+    def own(one: tuple[Array, Array, Array]) -> Float[Array, " group"]:
+        query, weight, group = one  # [Q, d], [Q], [1+n, W]
+        documents = vectors[group].reshape(len(group), width * TILE, -1)
+        best = jnp.einsum("qd,nsd->qns", jax.lax.stop_gradient(query), documents).argmax(axis=-1)  # [Q, 1+n]
+        tile = jnp.take_along_axis(group, best.T // TILE, axis=1).T
+        chosen = project(by_tile[tile, best % TILE].astype(jnp.float32))  # [Q, 1+n, d]
+        products = jnp.einsum("qd,qnd->qn", query, chosen, preferred_element_type=jnp.float32)
+        return weight.astype(jnp.float32) @ products
+
+    scores = jax.lax.map(own, (queries, weights, tiles.reshape(count, -1, width)))  # [B, 1+n]
     return (scores[:, None] * jnp.eye(count)[:, :, None]).reshape(count, -1)
+
+
+def _blocks(states: Float[Array, "T e"]) -> Float[Array, "blocks block e"]:
+    return states.astype(jnp.float32).reshape(-1, BLOCK, states.shape[-1])
