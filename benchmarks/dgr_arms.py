@@ -57,6 +57,7 @@ TRIED: Mapping[str, tuple[str, ...]] = {
         "Distilling.evaluate_every=200",
         "Distilling.questions=None",
     ),
+    "2000 made questions": ("Distilling.made=2000", "Distilling.steps=200", "Distilling.evaluate_every=200"),
 }
 
 
