@@ -145,15 +145,20 @@ class MaxSimSearch:
             allowed = live[None] if allowed is None else allowed & live
         if allowed is not None:
             allowed = np.broadcast_to(allowed, (len(queries), self.num_documents))
-        found = np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32)
+        lengths = _counted(weights)
+        order = np.argsort(lengths, kind="stable")  # padding costs as much as words: those of similar length together
+        places, best = np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32)
         for start in range(0, len(queries), _QUERIES):
-            rows = slice(start, min(start + _QUERIES, len(queries)))
-            asked = self._prepare(queries[rows], weights[rows])
+            rows = order[start : start + _QUERIES]
+            width = _bucket(int(lengths[rows[-1]]))
+            asked = self._prepare(queries[rows, :width], weights[rows, :width])
             mask = None if allowed is None else allowed[rows]
+            own = places[rows], best[rows]
             for shard in range(0, self.num_documents, self._shard):
-                index, scores = self._score_shard(asked, shard, rows.stop - start, mask)
-                _merge(found[0][rows], found[1][rows], index, scores)
-        return found
+                index, scores = self._score_shard(asked, shard, len(rows), mask)
+                _merge(*own, index, scores)
+            places[rows], best[rows] = own
+        return places, best
 
     def score(
         self,
@@ -277,6 +282,11 @@ class MaxSimSearch:
 
 def _bucket(length: int) -> int:
     return next((bucket for bucket in _LENGTHS if bucket >= length), -(-length // 256) * 256)
+
+
+def _counted(weights: Float[np.ndarray, "batch Q"]) -> Int[np.ndarray, " batch"]:
+    """How many tokens each query has, up to the last one that counts."""
+    return np.where(weights != 0, np.arange(1, weights.shape[1] + 1), 0).max(axis=1)
 
 
 def _fill(chosen: np.ndarray, height: int) -> np.ndarray:

@@ -120,6 +120,22 @@ def test_equal_scores_keep_the_order_of_documents():
     np.testing.assert_array_equal(index[0], expected[:12])
 
 
+def test_queries_of_any_lengths_are_asked_together():
+    """Each group of them is as wide as its longest, and finds the documents that it may."""
+    rng = np.random.default_rng(4)
+    documents = _documents(rng, rng.integers(1, 40, 30))
+    queries, weights = _queries(rng, 21, tokens=40)
+    weights[3], weights[17, 39] = 0, 1.5
+    allowed = rng.random((21, 30)) < 0.7
+    scores = _loop(queries, weights, documents)
+    search = MaxSimSearch(TokenVectors.of(documents), shard_documents=16)
+    index, found = search.search(queries, weights, 5, allowed=allowed)
+    expected = _best(np.round(scores, 5), 5, allowed)
+    np.testing.assert_allclose(found, np.take_along_axis(scores, expected, axis=1), atol=1e-4)
+    np.testing.assert_allclose(found, np.take_along_axis(scores, index, axis=1), atol=1e-4)
+    np.testing.assert_array_equal(index[3], np.flatnonzero(allowed[3])[:5])
+
+
 def test_candidates_are_scored_for_their_own_query():
     rng = np.random.default_rng(3)
     documents = _documents(rng, rng.integers(1, 40, 15))
