@@ -20,7 +20,7 @@ import numpy as np
 import gr_jax
 from benchmarks import harness, pooled
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax.corpus import read_beir
+from gr_jax.corpus import Dataset, read_beir
 from gr_jax.evaluation import Evaluation, calibration, evaluate
 from gr_jax.retrievers import DenseRetriever
 
@@ -149,22 +149,28 @@ def above(first: Sequence[RecipeRun], second: Sequence[RecipeRun], side: Side = 
     return pooled.differences(evaluated(first, side), evaluated(second, side))
 
 
-def principal(width: int) -> Values:
-    """The reference of the dimension: MiniLM's vectors cut to their principal axes, nothing trained."""
+@functools.cache
+def _untrained() -> tuple[Dataset, np.ndarray, Mapping[str, np.ndarray]]:
+    """MiniLM's vectors of documents [documents, d], and of the questions of each split [questions, d]."""
     from benchmarks import dense_quality
 
     run = dense_quality.ZERO_SHOT[DATA]
     run.make()
-    searcher, dataset = gr_jax.load(run.folder / "index"), read_beir(run.source)
-    retriever = searcher.retriever
+    retriever, dataset = gr_jax.load(run.folder / "index").retriever, read_beir(run.source)
     assert isinstance(retriever, DenseRetriever)
-    documents = retriever.encoder.encode(dataset.corpus.contents, "document")
+    encode = retriever.encoder.encode
+    documents = encode(dataset.corpus.contents, "document")
+    return dataset, documents, {split: encode(dataset.split_queries(split).texts, "query") for split in SPLITS}
+
+
+def principal(width: int) -> Values:
+    """The reference of the dimension: MiniLM's vectors cut to their principal axes, nothing trained."""
+    dataset, documents, queries = _untrained()
     axes = np.linalg.svd(documents - documents.mean(axis=0), full_matrices=False)[2][:width].T
     found = []
     for split in SPLITS:
         asked = dataset.split_queries(split)
-        queries = retriever.encoder.encode(asked.texts, "query")
-        ranked = np.argsort(-(queries @ axes) @ (documents @ axes).T, axis=1)[:, :100]
+        ranked = np.argsort(-(queries[split] @ axes) @ (documents @ axes).T, axis=1)[:, :100]
         run_of = {
             one: [(dataset.corpus.doc_ids[at], -float(rank)) for rank, at in enumerate(row)]
             for one, row in zip(asked.ids, ranked, strict=True)
