@@ -8,6 +8,7 @@ changes no maximum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import grain
@@ -23,6 +24,7 @@ from gr_jax.training.vector_batches import Completed, fingerprint_of_vectors
 
 TILE = 16  # tokens
 BLOCK = 4096  # tokens that are projected and scored at a time; see `tile_scores`
+QUERIES = 8  # that meet their own documents at a time
 
 
 class StateBatches(grain.IterDataset):
@@ -149,9 +151,8 @@ def _own_tile_scores(
     vectors = found.reshape(-1, TILE, found.shape[-1])
     by_tile = jnp.asarray(states).reshape(-1, TILE, states.shape[-1])
 
-    @jax.checkpoint
-    def own(one: tuple[Array, Array, Array]) -> Float[Array, " group"]:
-        query, weight, group = one  # [Q, d], [Q], [1+n, W]
+    def own(query: Array, weight: Array, group: Array) -> Float[Array, " group"]:
+        """Of one query: [Q, d], [Q] and [1+n, W]."""
         documents = vectors[group].reshape(len(group), width * TILE, -1)
         best = jnp.einsum("qd,nsd->qns", jax.lax.stop_gradient(query), documents).argmax(axis=-1)  # [Q, 1+n]
         tile = jnp.take_along_axis(group, best.T // TILE, axis=1).T
@@ -159,7 +160,15 @@ def _own_tile_scores(
         products = jnp.einsum("qd,qnd->qn", query, chosen, preferred_element_type=jnp.float32)
         return weight.astype(jnp.float32) @ products
 
-    scores = jax.lax.map(own, (queries, weights, tiles.reshape(count, -1, width)))  # [B, 1+n]
+    @jax.checkpoint
+    def some(ones: list[Array]) -> Float[Array, "some group"]:
+        return jax.vmap(own)(*ones)
+
+    # A part of the queries at a time, for the memory. Each has queries of every device.
+    at_once = math.gcd(count, QUERIES)
+    groups = tiles.reshape(count, -1, width)
+    parts = [one.reshape(at_once, -1, *one.shape[1:]).swapaxes(0, 1) for one in (queries, weights, groups)]
+    scores = jax.lax.map(some, parts).swapaxes(0, 1).reshape(count, -1)  # [B, 1+n]
     return (scores[:, None] * jnp.eye(count)[:, :, None]).reshape(count, -1)
 
 
