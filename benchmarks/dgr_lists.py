@@ -51,7 +51,8 @@ def ordered(run: RecipeRun) -> Documents:
     from gr_jax.retrievers import index
     from gr_jax.retrievers.scoring import candidate_scores
 
-    assert run.trained is not None
+    assert run.trained is not None and run.teacher is not None
+    run.teacher.make()
     documents = found(run.trained)
     scores = candidate_scores(index.load(run.teacher_index).retriever, questions(run.data)[2], documents)
     keys = np.where(np.isnan(scores), np.inf, -scores)

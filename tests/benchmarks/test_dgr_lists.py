@@ -33,6 +33,7 @@ def run(monkeypatch, tmp_path):
     monkeypatch.setattr(dgr_lists, "found", lambda one, split="dev": BEFORE if one is student else AFTER)
     monkeypatch.setattr(retrievers.index, "load", lambda folder: types.SimpleNamespace(retriever=None))
     monkeypatch.setattr(scoring, "candidate_scores", lambda retriever, texts, documents: SCORES)
+    monkeypatch.setattr(RecipeRun, "make", lambda self: None)
     monkeypatch.setattr(RecipeRun, "folder", property(lambda self: tmp_path))
     model = pathlib.Path(tmp_path, "model")
     model.mkdir()
