@@ -10,7 +10,8 @@ power where a tenth of them differ, the 913 of `nq_boolq_dev` one of .029.
 Headlines are at the standard budget of MINDER, with one seed. Comparisons go on from the same MINDER with the small
 budget for what comes after it, and three seeds of that. Arms (`dgr_arms`) go on from it too, differ in one setting each
 and are measured on dev. DSI is a second student, whose docids are taught in the same way. What is worth more where few
-questions have a label, these or the order of a teacher, is measured too (`few_labels`).
+questions have a label, these or the order of a teacher, is measured too (`few_labels`), and what a scoring that is
+chosen on dev adds (`ngram_scoring`).
 Pictures are drawn into `benchmarks/results/dgr_*.svg`.
 """
 
@@ -20,7 +21,8 @@ import dataclasses
 import functools
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from benchmarks import (
     dense_quality,
@@ -29,6 +31,7 @@ from benchmarks import (
     few_labels,
     generative_baselines,
     harness,
+    ngram_scoring,
     pooled,
     records,
     untouched,
@@ -47,6 +50,7 @@ STUDENT, LABELS, RANKS = "MINDER", "LTRGR", "DGR"
 # First above second, and whether that is claimed or an interval is recorded.
 PAIRS = {(RANKS, STUDENT): True, (RANKS, LABELS): False, (LABELS, STUDENT): False}
 Values = Mapping[str, float]
+Of = Callable[[str, str], RecipeRun]  # a system, data → its run
 
 
 def student(data: str) -> RecipeRun:
@@ -78,6 +82,25 @@ def run_of(system: str, data: str) -> RecipeRun:
         return student(data)
     taught = teacher(data) if system == RANKS else None
     return RecipeRun(GROUP, data, system.lower(), trained=student(data), teacher=taught)
+
+
+def scored(system: str, data: str) -> RecipeRun:
+    """One of the three, with the scoring of n-grams that is chosen on dev; what MINDER reads is generated once."""
+    flags = ngram_scoring.CHOSEN[data].flags
+    if system == STUDENT:
+        return dataclasses.replace(student(data), label="scored", flags=flags, trained=student(data))
+    return dataclasses.replace(run_of(system, data), label="scored", flags=flags, trained=scored(STUDENT, data))
+
+
+def bars_of(system: str, data: str, split: str) -> Mapping[str, float]:
+    """What it should reach."""
+    bars = BARS.get((data, split), ()) if system == RANKS else ()
+    return dict(zip(("Success@1", "Success@10"), bars, strict=False))
+
+
+def claim(claimed: bool) -> dict[str, Any]:
+    """Bounds of a row that says how far one system is above another: it is above it, where that is claimed."""
+    return {"at_least": {"RR@10 above": 1e-9}, "at_most": {"p RR@10": 0.05}} if claimed else {}
 
 
 def small(system: str, data: str) -> tuple[RecipeRun, ...]:
@@ -143,18 +166,68 @@ def docid_rows() -> list[harness.Row]:
     return table
 
 
-def reached(system: str, data: str, split: str) -> Values:
+def reached(system: str, data: str, split: str, of: Of = run_of) -> Values:
     """What a system reached on a split, and its trainings, the student's too."""
-    run = run_of(system, data)
+    run = of(system, data)
     values = dict(pooled.evaluation([run], system, [split], MEASURES))
     return {**values, "core-minutes": run.core_minutes(["student", "model", "generator", "generated"])}
 
 
-def above(first: str, second: str, data: str) -> Values:
+def above(first: str, second: str, data: str, of: Of = run_of) -> Values:
     """How far one system is above another over all test splits, with the interval by bootstrap over queries, and p."""
     return pooled.differences(
-        *(pooled.evaluation([run_of(one, data)], one, SPLITS[data], MEASURES) for one in (first, second))
+        *(pooled.evaluation([of(one, data)], one, SPLITS[data], MEASURES) for one in (first, second))
     )
+
+
+def scored_rows() -> list[harness.Row]:
+    """The three with the scoring of n-grams that is chosen on dev, and what that scoring gives the student."""
+    table = []
+    for data in ngram_scoring.CHOSEN:
+        table.append(ngram_scoring.row(student(data)))
+        titles = {system: f"{system}, scoring chosen on dev" for system in (STUDENT, LABELS, RANKS)}
+        for split, (system, title) in itertools.product(SPLITS[data], titles.items()):
+            run = scored(system, data)
+            table.append(
+                harness.Row(
+                    name=f"{data} {split} {title}",
+                    config={"split": split, "system": system},
+                    measure=functools.partial(reached, system, data, split, scored),
+                    at_least=bars_of(system, data, split),
+                    corpus=run.fingerprint,
+                    seeds=(0,),
+                    runs=[run],
+                )
+            )
+        both = f"{data} {' + '.join(SPLITS[data])}"
+        for (first, second), claimed in PAIRS.items():
+            runs = [scored(first, data), scored(second, data)]
+            table.append(
+                harness.Row(
+                    name=f"{both} {first} above {second}, scoring chosen on dev",
+                    config={"splits": list(SPLITS[data]), "first": first, "second": second},
+                    measure=functools.partial(above, first, second, data, scored),
+                    corpus=runs[0].fingerprint,
+                    seeds=(0,),
+                    runs=runs,
+                    note="paired t-test over the queries of one training",
+                    **claim(claimed),
+                )
+            )
+        chosen, of_seal = scored(STUDENT, data), student(data)
+        table.append(
+            harness.Row(
+                name=f"{both} {titles[STUDENT]}, above {STUDENT}",
+                config={"splits": list(SPLITS[data])},
+                measure=functools.partial(ngram_scoring.gained, chosen, of_seal, STUDENT, SPLITS[data]),
+                corpus=chosen.fingerprint,
+                seeds=(0,),
+                runs=[chosen, of_seal],
+                note="paired t-test over the queries of one training",
+                **claim(True),
+            )
+        )
+    return table
 
 
 def graded_rows() -> list[harness.Row]:
@@ -215,14 +288,13 @@ def rows() -> list[harness.Row]:
     ]
     for data, splits in SPLITS.items():
         for split, system in itertools.product(splits, (LABELS, RANKS)):
-            bars = BARS.get((data, split), ()) if system == RANKS else ()
             run = run_of(system, data)
             table.append(
                 harness.Row(
                     name=f"{data} {split} {system}",
                     config={"split": split, "system": system},
                     measure=functools.partial(reached, system, data, split),
-                    at_least=dict(zip(("Success@1", "Success@10"), bars, strict=False)),
+                    at_least=bars_of(system, data, split),
                     corpus=run.fingerprint,
                     seeds=(0,),
                     runs=[run],
@@ -235,12 +307,11 @@ def rows() -> list[harness.Row]:
                     name=f"{data} {' + '.join(splits)} {first} above {second}",
                     config={"splits": list(splits), "first": first, "second": second},
                     measure=functools.partial(above, first, second, data),
-                    at_least={"RR@10 above": 1e-9} if claimed else {},
-                    at_most={"p RR@10": 0.05} if claimed else {},
                     corpus=runs[0].fingerprint,
                     seeds=(0,),
                     runs=runs,
                     note="paired t-test over the queries of one training",
+                    **claim(claimed),
                 )
             )
     both = [run_of(STUDENT, dgr_arms.DATA), run_of(RANKS, dgr_arms.DATA)]
@@ -263,15 +334,14 @@ def rows() -> list[harness.Row]:
                 name=f"{dgr_arms.DATA} test + test_unseen, small, {first} above {second}",
                 config={"splits": list(SPLITS[dgr_arms.DATA]), "first": first, "second": second},
                 measure=functools.partial(small_above, first, second, dgr_arms.DATA),
-                at_least={"RR@10 above": 1e-9} if claimed else {},
-                at_most={"p RR@10": 0.05} if claimed else {},
                 corpus=runs[0].fingerprint,
                 seeds=SEEDS,
                 runs=runs,
                 note="paired t-test over queries, of means over three seeds",
+                **claim(claimed),
             )
         )
-    table += graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
+    table += scored_rows() + graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
     return table + dgr_arms.rows_of(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
 
