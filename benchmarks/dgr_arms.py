@@ -1,8 +1,9 @@
 """What decides how much a ranker teaches: rows of `benchmarks.dgr`, on dev of `squad_dev`, one seed.
 
-Every arm goes on from the same MINDER with 100 updates, and differs from the first one in one setting. At its end it
-answers the same 600 questions of dev, which the first one answers before it too. The end is what counts. Between two
-rounds the better of both stays. Arms with other losses answer the 1,601 questions of test, too.
+Every arm goes on from the same MINDER, whose n-grams are scored as SEAL's released code does, with 100 updates, and
+differs from the first one in one setting. At its end it answers the same 600 questions of dev, which the first one
+answers before it too. The end is what counts. Between two rounds the better of both stays. Arms with other losses
+answer the 1,601 questions of test, too.
 
 Before anything was trained: 600 questions show a difference of .036 at 80% power where a tenth of them differ, and of
 .016 where a fiftieth does; those of test one of .022 and .010. Arms that lie closer together are not told apart.
@@ -14,14 +15,19 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import dgr_lists, harness, pooled
+from benchmarks import dgr_lists, harness, ngram_scoring, pooled
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax.losses.ranking import RANKING_LOSSES
 
 GROUP, DATA, MEASURE = "ngram", "squad_dev", "RR@10"
 TESTED, MEASURES = "test", ("Success@1", "Success@10")  # of losses
 STEPS = ("Distilling.steps=100", "Distilling.evaluate_every=50")
-SMALL = (STEPS[0], "Distilling.evaluate_every=100", f"Distilling.dev_queries={dgr_lists.QUESTIONS}")
+SMALL = (
+    *ngram_scoring.RELEASED["dgr"],
+    STEPS[0],
+    "Distilling.evaluate_every=100",
+    f"Distilling.dev_queries={dgr_lists.QUESTIONS}",
+)
 # Without a choice among looks there is none before the first update, which is that of the same student for all.
 AT_THE_END = "Distilling.keep_best=None"
 Values = Mapping[str, float]

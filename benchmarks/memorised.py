@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from benchmarks import harness
+from benchmarks import harness, ngram_scoring
 from benchmarks.docid_comparisons import WITHOUT_TREE
 from benchmarks.recipe_runs import RecipeRun
 
@@ -36,7 +36,8 @@ _GENERATOR = ("QueryGenerating.steps=60", "QueryGenerating.evaluate_every=60")
 
 
 def _run(system: str, label: str = "", *flags: str) -> RecipeRun:
-    return RecipeRun(GROUP, DATA, system, label, questions=QUESTIONS, flags=flags)
+    released = ngram_scoring.RELEASED.get(system, ())
+    return RecipeRun(GROUP, DATA, system, label, questions=QUESTIONS, flags=(*flags, *released))
 
 
 # Name of the row → the run, and what its table calls the system.

@@ -29,6 +29,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "minder": {
         "writing.spans": 10, "writing.titles": 3, "writing.pseudo_queries": 5, "asking.pseudo_query_shift": 14.0,
+        "asking.alpha": 2.0,
         "asking.writes": ("body", "title", "pseudo_query"),
     },
     "ltrgr": {

@@ -92,7 +92,8 @@ class SEAL(NgramSystem):
     It deviates from the paper in the writer, which is BART fine-tuned there: here a new decoder that copies from the
     question stands on MiniLM as it is, and before training it copies each word as often as training questions' words
     stand in what they lead to. Tokens are MiniLM's, without case. N-grams are scored over the whole vocabulary while
-    they are searched for, so that nothing is scored again.
+    they are searched for, so that nothing is scored again. Weights are cubed, where the paper squares them
+    (`Asking.alpha`).
     """
 
     paper: ClassVar[str] = "Bevilacqua et al. 2022, arXiv 2204.10628"
@@ -119,8 +120,9 @@ class MINDER(NgramSystem):
     and runs of words of queries that a generator wrote to the document (§3.2). All of them make a document's score.
 
     Queries are those of `bm25_doct5query`, where the paper has them of DocT5Query. It deviates from the paper as `SEAL`
-    does; §3.3's pairs without labels are left out. What is written of queries counts as it is: the released code adds
-    14 to its log-probabilities (`Asking.pseudo_query_shift`), which put all that stands in any query first here.
+    does; §3.3's pairs without labels are left out. What is written of queries counts a little less than the rest: the
+    released code adds 14 to its log-probabilities, where here 1 is taken off (`Asking.pseudo_query_shift`); 14 put all
+    that stands in any query first.
 
     Attributes:
       generator: of queries, and its training.
@@ -130,7 +132,7 @@ class MINDER(NgramSystem):
     paper: ClassVar[str] = "Li et al. 2023, arXiv 2305.16675"
 
     name: str = "MINDER"
-    asking: Asking = setting(Asking(writes=(BODY, TITLE, PSEUDO_QUERY), pseudo_query_shift=None))
+    asking: Asking = setting(Asking(writes=(BODY, TITLE, PSEUDO_QUERY)))
     generator: QueryGenerating = setting(QueryGenerating())
     generated: GeneratedQueries = setting(GeneratedQueries())
 

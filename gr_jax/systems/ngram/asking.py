@@ -31,7 +31,8 @@ WALKS = {BODY: SAID, TITLE: f"^{SAID}", PSEUDO_QUERY: ASKED}
 @gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
 class Asking(Settings):
-    """How questions are put and n-grams are scored; defaults are those of SEAL's released code.
+    """How questions are put and n-grams are scored. Defaults are those of SEAL's released code, but for `alpha` and
+    `pseudo_query_shift`, which were found for BART: here they are what was best on dev.
 
     Attributes:
       writes: what is written, each in its view: "body", "title", "pseudo_query".
@@ -39,7 +40,8 @@ class Asking(Settings):
       tokens: of an n-gram at most.
       title_tokens: of a title at most; titles count as a whole alone.
       max_query_length: tokens read of a question.
-      alpha, beta, smoothing, most_occurrences, most_documents: see `NgramScoring`.
+      alpha: see `NgramScoring`; 2 is the value of SEAL's released code.
+      beta, smoothing, most_occurrences, most_documents: see `NgramScoring`.
       own_words: n-grams of the question's own text, of so many words at most, join; 0: none do.
       pseudo_query_shift: added to log-probabilities in the view "pseudo_query", up to −1; 14 is the value of MINDER's
         released code. None leaves them.
@@ -51,14 +53,14 @@ class Asking(Settings):
     tokens: int = setting(10, at_least=1)
     title_tokens: int = setting(15, at_least=1)
     max_query_length: int = setting(64, at_least=3)
-    alpha: float = setting(2.0, at_least=0)
+    alpha: float = setting(3.0, at_least=0)
     beta: float = setting(0.8, at_least=0, at_most=1)
     smoothing: float = setting(5.0, above=0)
     most_occurrences: int = setting(1500, at_least=1)
     most_documents: int = setting(1500, at_least=1)
     own_words: int = setting(3, at_least=0)
     singles: int = setting(5000, at_least=0)
-    pseudo_query_shift: float | None = 14.0
+    pseudo_query_shift: float | None = -1.0
 
     def check(self) -> None:
         unknown = [what for what in self.writes if what not in WALKS]
