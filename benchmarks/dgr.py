@@ -8,10 +8,12 @@ Before anything was trained: the 3,976 questions of both test splits of `squad_d
 power where a tenth of them differ, the 913 of `nq_boolq_dev` one of .029.
 
 Headlines are at the standard budget of MINDER, with one seed. Comparisons go on from the same MINDER with the small
-budget for what comes after it, and three seeds of that. How n-grams are scored was chosen on dev (`ngram_scoring`).
-Arms (`dgr_arms`) go on from MINDER with the scoring that SEAL's released code has, differ in one setting each and are
-measured on dev. DSI is a second student, whose docids are taught in the same way. What is worth more where few
-questions have a label, these or the order of a teacher, is measured too, with that scoring (`few_labels`).
+budget for what comes after it, and three seeds of that. Arms (`dgr_arms`) go on from it too, differ in one setting each
+and are measured on dev. DSI is a second student, whose docids are taught in the same way. What is worth more where few
+questions have a label, these or the order of a teacher, is measured too (`few_labels`).
+
+In all of these n-grams are scored as SEAL's released code does. The default was chosen on dev (`ngram_scoring`), and
+headlines are measured with it, too.
 Pictures are drawn into `benchmarks/results/dgr_*.svg`.
 """
 
@@ -21,7 +23,7 @@ import dataclasses
 import functools
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks import (
@@ -50,16 +52,12 @@ STUDENT, LABELS, RANKS = "MINDER", "LTRGR", "DGR"
 # First above second, and whether that is claimed or an interval is recorded.
 PAIRS = {(RANKS, STUDENT): True, (RANKS, LABELS): False, (LABELS, STUDENT): False}
 Values = Mapping[str, float]
-
-
-def released(data: str) -> RecipeRun:
-    """MINDER at its own budget, with SEAL's scoring."""
-    return generative_baselines.trained(data, STUDENT)
+Of = Callable[[str, str], RecipeRun]  # a system, data → its run
 
 
 def student(data: str) -> RecipeRun:
-    """The same with the default scoring; what it reads is generated once."""
-    return RecipeRun(GROUP, data, STUDENT.lower(), "scored", trained=released(data))
+    """MINDER at its own budget."""
+    return generative_baselines.trained(data, STUDENT)
 
 
 def teacher(data: str) -> RecipeRun:
@@ -85,7 +83,15 @@ def run_of(system: str, data: str) -> RecipeRun:
     if system == STUDENT:
         return student(data)
     taught = teacher(data) if system == RANKS else None
-    return RecipeRun(GROUP, data, system.lower(), trained=student(data), teacher=taught)
+    flags = ngram_scoring.RELEASED[system.lower()]
+    return RecipeRun(GROUP, data, system.lower(), flags=flags, trained=student(data), teacher=taught)
+
+
+def by_default(system: str, data: str) -> RecipeRun:
+    """One of the three with the default scoring of n-grams; what MINDER reads is generated once."""
+    if system == STUDENT:
+        return dataclasses.replace(student(data), label="default", flags=(), trained=student(data))
+    return dataclasses.replace(run_of(system, data), label="default", flags=(), trained=by_default(STUDENT, data))
 
 
 def bars_of(system: str, data: str, split: str) -> Mapping[str, float]:
@@ -105,7 +111,7 @@ def small(system: str, data: str) -> tuple[RecipeRun, ...]:
     if system == STUDENT:
         return (run,)
     return tuple(
-        dataclasses.replace(run, label=f"small_{seed}", flags=(*dgr_arms.STEPS, f"Distilling.seed={seed}"))
+        dataclasses.replace(run, label=f"small_{seed}", flags=(*run.flags, *dgr_arms.STEPS, f"Distilling.seed={seed}"))
         for seed in SEEDS
     )
 
@@ -162,44 +168,77 @@ def docid_rows() -> list[harness.Row]:
     return table
 
 
-def reached(system: str, data: str, split: str) -> Values:
+def reached(system: str, data: str, split: str, of: Of = run_of) -> Values:
     """What a system reached on a split, and its trainings, the student's too."""
-    run = run_of(system, data)
+    run = of(system, data)
     values = dict(pooled.evaluation([run], system, [split], MEASURES))
     return {**values, "core-minutes": run.core_minutes(["student", "model", "generator", "generated"])}
 
 
-def above(first: str, second: str, data: str) -> Values:
+def above(first: str, second: str, data: str, of: Of = run_of) -> Values:
     """How far one system is above another over all test splits, with the interval by bootstrap over queries, and p."""
     return pooled.differences(
-        *(pooled.evaluation([run_of(one, data)], one, SPLITS[data], MEASURES) for one in (first, second))
+        *(pooled.evaluation([of(one, data)], one, SPLITS[data], MEASURES) for one in (first, second))
     )
 
 
-def scoring_rows(data: str) -> list[harness.Row]:
-    """Which scoring of n-grams is best on dev, and what the default one gives MINDER."""
-    default, of_seal = student(data), released(data)
-    return [
-        ngram_scoring.row(of_seal),
-        harness.Row(
-            name=f"{data} {' + '.join(SPLITS[data])} {STUDENT} above {STUDENT} with SEAL's scoring",
-            config={"splits": list(SPLITS[data])},
-            measure=functools.partial(ngram_scoring.gained, default, of_seal, STUDENT, SPLITS[data]),
-            corpus=default.fingerprint,
-            seeds=(0,),
-            runs=[default, of_seal],
-            note="paired t-test over the queries of one training",
-            **claim(True),
-        ),
-    ]
+def default_rows() -> list[harness.Row]:
+    """Which scoring of n-grams is best on dev, the three with the default one, and what that gives the student."""
+    table = []
+    for data in SPLITS:
+        table.append(ngram_scoring.row(student(data)))
+        titles = {system: f"{system}, default scoring" for system in (STUDENT, LABELS, RANKS)}
+        for split, (system, title) in itertools.product(SPLITS[data], titles.items()):
+            run = by_default(system, data)
+            table.append(
+                harness.Row(
+                    name=f"{data} {split} {title}",
+                    config={"split": split, "system": system},
+                    measure=functools.partial(reached, system, data, split, by_default),
+                    at_least=bars_of(system, data, split),
+                    corpus=run.fingerprint,
+                    seeds=(0,),
+                    runs=[run],
+                )
+            )
+        both = f"{data} {' + '.join(SPLITS[data])}"
+        for (first, second), claimed in PAIRS.items():
+            runs = [by_default(first, data), by_default(second, data)]
+            table.append(
+                harness.Row(
+                    name=f"{both} {first} above {second}, default scoring",
+                    config={"splits": list(SPLITS[data]), "first": first, "second": second},
+                    measure=functools.partial(above, first, second, data, by_default),
+                    corpus=runs[0].fingerprint,
+                    seeds=(0,),
+                    runs=runs,
+                    note="paired t-test over the queries of one training",
+                    **claim(claimed),
+                )
+            )
+        default, of_seal = by_default(STUDENT, data), student(data)
+        table.append(
+            harness.Row(
+                name=f"{both} {titles[STUDENT]}, above SEAL's",
+                config={"splits": list(SPLITS[data])},
+                measure=functools.partial(ngram_scoring.gained, default, of_seal, STUDENT, SPLITS[data]),
+                corpus=default.fingerprint,
+                seeds=(0,),
+                runs=[default, of_seal],
+                note="paired t-test over the queries of one training",
+                **claim(True),
+            )
+        )
+    return table
 
 
 def graded_rows() -> list[harness.Row]:
     """Graded judgements, before and after, on 10,000 documents of `wiki_intro_179k`."""
     data, subset, split = "wiki_intro_179k", "10k", "test_dbpedia"
-    before = RecipeRun(GROUP, data, STUDENT.lower(), subset=subset)
+    released = ngram_scoring.RELEASED["dgr"]
+    before = RecipeRun(GROUP, data, STUDENT.lower(), subset=subset, flags=released)
     after = RecipeRun(
-        GROUP, data, RANKS.lower(), subset=subset, trained=before,
+        GROUP, data, RANKS.lower(), subset=subset, flags=released, trained=before,
         teacher=dense_quality.ZERO_SHOT[f"{data} {subset}"],
     )  # fmt: skip
 
@@ -251,7 +290,7 @@ def rows() -> list[harness.Row]:
         )
     ]
     for data, splits in SPLITS.items():
-        for split, system in itertools.product(splits, (STUDENT, LABELS, RANKS)):
+        for split, system in itertools.product(splits, (LABELS, RANKS)):
             run = run_of(system, data)
             table.append(
                 harness.Row(
@@ -278,7 +317,6 @@ def rows() -> list[harness.Row]:
                     **claim(claimed),
                 )
             )
-        table += scoring_rows(data)
     both = [run_of(STUDENT, dgr_arms.DATA), run_of(RANKS, dgr_arms.DATA)]
     table.append(
         harness.Row(
@@ -306,8 +344,8 @@ def rows() -> list[harness.Row]:
                 **claim(claimed),
             )
         )
-    table += graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
-    return table + dgr_arms.rows_of(released(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
+    table += default_rows() + graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
+    return table + dgr_arms.rows_of(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
 
 def draw() -> None:
