@@ -186,7 +186,9 @@ def default_rows() -> list[harness.Row]:
     """Which scoring of n-grams is best on dev, the three with the default one, and what that gives the student."""
     table = []
     for data in SPLITS:
-        table.append(ngram_scoring.row(student(data)))
+        copier = generative_baselines.copier(data)
+        table.append(ngram_scoring.row(copier, generative_baselines.COPIER, ngram_scoring.WITHOUT_QUERIES))
+        table.append(ngram_scoring.row(student(data), STUDENT, ngram_scoring.GRID))
         titles = {system: f"{system}, default scoring" for system in (STUDENT, LABELS, RANKS)}
         for split, (system, title) in itertools.product(SPLITS[data], titles.items()):
             run = by_default(system, data)

@@ -53,7 +53,7 @@ def test_the_choice_is_the_best_of_the_grid(monkeypatch):
         }
 
     monkeypatch.setattr(ngram_scoring, "on_dev", reached)
-    values = ngram_scoring.choice(None)
+    values = ngram_scoring.choice(None, GRID)
     assert Scoring(values["alpha"], values["shift"]) == CHOSEN
     assert values["behind the best"] == 0 and values["RR@10"] == 1 and values["RR@10 by SEAL's"] == 0.75
     assert values["RR@10 above"] == pytest.approx(0.25) and CHOSEN != OF_SEAL
