@@ -1,7 +1,7 @@
 """What decides how much a ranker teaches: rows of `benchmarks.dgr`, on dev of `squad_dev`, one seed.
 
-Every arm goes on from the same MINDER, whose n-grams are scored as SEAL's released code does, with 100 updates, and
-differs from the first one in one setting. At its end it answers the same 600 questions of dev, which the first one
+Every arm goes on from the same MINDER with 100 updates, and differs from the first one in one setting. N-grams weigh by
+the second power, and queries as the rest. At its end an arm answers the same 600 questions of dev, which the first one
 answers before it too. The end is what counts. Between two rounds the better of both stays. Arms with other losses
 answer the 1,601 questions of test, too.
 
@@ -23,7 +23,7 @@ GROUP, DATA, MEASURE = "ngram", "squad_dev", "RR@10"
 TESTED, MEASURES = "test", ("Success@1", "Success@10")  # of losses
 STEPS = ("Distilling.steps=100", "Distilling.evaluate_every=50")
 SMALL = (
-    *ngram_scoring.RELEASED["dgr"],
+    *ngram_scoring.BEFORE["dgr"],
     STEPS[0],
     "Distilling.evaluate_every=100",
     f"Distilling.dev_queries={dgr_lists.QUESTIONS}",

@@ -106,7 +106,7 @@ def untrained() -> dict[str, System]:
 
 def seal() -> System:
     """The headline run."""
-    return System((RecipeRun(GROUP, DATA, "seal", flags=ngram_scoring.RELEASED["seal"]),), "SEAL")
+    return System((RecipeRun(GROUP, DATA, "seal", flags=ngram_scoring.BEFORE["seal"]),), "SEAL")
 
 
 def reached(system: System, split: str) -> Values:

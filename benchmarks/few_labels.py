@@ -5,7 +5,7 @@ many updates each: by these labels (LTRGR), by the order of a teacher, for these
 (DGR), and, for the same questions, by the teacher's first document as a label, with LTRGR's margins. Questions without
 a label are training questions that lost theirs, and queries that a generator wrote which was trained on the 500.
 Each way is taken to its end. MINDER's own training keeps what is best on dev, whose labels are beside the 500.
-N-grams are scored as SEAL's released code does.
+N-grams weigh by the second power, and queries as the rest.
 
 The teacher is BM25 + MiniLM as it is, with equal weights: it saw no label of any split. What is to be trained here is
 at the small budget, and has one seed for MINDER and three for what comes after it.
@@ -27,7 +27,7 @@ SEEDS = (0, 1, 2)
 UNLABELLED, MADE = 800, 400  # questions that a teacher is asked, beside those with a label
 STEPS = ("Distilling.steps=150", "Distilling.evaluate_every=150", "Distilling.keep_best=None")
 SMALL = (
-    *ngram_scoring.RELEASED["minder"],
+    *ngram_scoring.BEFORE["minder"],
     "QueryGenerating.steps=150",
     "NgramWriting.steps=100",
     "NgramWriting.evaluate_every=50",

@@ -6,9 +6,9 @@ differing, is .014 on both test splits of `squad_dev` together and .029 on `nq_b
 
 Japanese rows show what is left where nothing is pretrained, and rows of speed how many questions are answered.
 
-N-grams are scored as SEAL's released code does, which is not the default: see `benchmarks.ngram_scoring`. "The counted
-copier" is the writer before training: it copies each of a question's words as often as training questions' words stand
-in what they lead to. Decoding is not in the core-minutes; queries a second are rows of their own.
+N-grams weigh by the second power, and queries as the rest, which is not the default: see `benchmarks.ngram_scoring`.
+"The counted copier" is the writer before training: it copies each of a question's words as often as training questions'
+words stand in what they lead to. Decoding is not in the core-minutes; queries a second are rows of their own.
 
 The scorer's rows compare it with the same scorer in dictionaries, and with the loops of SEAL's authors, which needs a
 checkout of their code: see `benchmarks/seal_peer.py`.
@@ -59,17 +59,17 @@ Values = Mapping[str, float]
 
 def trained(data: str, system: str) -> RecipeRun:
     """A system at its own budget."""
-    return RecipeRun(GROUP, data, system.lower(), flags=ngram_scoring.RELEASED[system.lower()])
+    return RecipeRun(GROUP, data, system.lower(), flags=ngram_scoring.BEFORE[system.lower()])
 
 
 def copier(data: str) -> RecipeRun:
     """SEAL before training."""
-    return RecipeRun(GROUP, data, "seal", "untrained", flags=("SEAL.trained=False", *ngram_scoring.RELEASED["seal"]))
+    return RecipeRun(GROUP, data, "seal", "untrained", flags=("SEAL.trained=False", *ngram_scoring.BEFORE["seal"]))
 
 
 def untrained_minder(data: str) -> RecipeRun:
     """MINDER before its writer is trained; its queries are those of the trained one."""
-    flags = ("MINDER.trained=False", *ngram_scoring.RELEASED["minder"])
+    flags = ("MINDER.trained=False", *ngram_scoring.BEFORE["minder"])
     return RecipeRun(GROUP, data, "minder", "untrained", flags=flags, trained=trained(data, "MINDER"))
 
 
@@ -231,8 +231,8 @@ OF_BM25 = 0.7  # of its Success@10, at least
 
 def japanese(system: str, label: str = "", *flags: str) -> RecipeRun:
     """A system on 3,000 Japanese paragraphs."""
-    released = ngram_scoring.RELEASED.get(system, ())
-    return RecipeRun(GROUP, JAPANESE, system, label, subset="3k", model="unspaced", flags=(*flags, *released))
+    before = ngram_scoring.BEFORE.get(system, ())
+    return RecipeRun(GROUP, JAPANESE, system, label, subset="3k", model="unspaced", flags=(*flags, *before))
 
 
 def japanese_rows() -> list[harness.Row]:

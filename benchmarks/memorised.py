@@ -36,8 +36,8 @@ _GENERATOR = ("QueryGenerating.steps=60", "QueryGenerating.evaluate_every=60")
 
 
 def _run(system: str, label: str = "", *flags: str) -> RecipeRun:
-    released = ngram_scoring.RELEASED.get(system, ())
-    return RecipeRun(GROUP, DATA, system, label, questions=QUESTIONS, flags=(*flags, *released))
+    before = ngram_scoring.BEFORE.get(system, ())
+    return RecipeRun(GROUP, DATA, system, label, questions=QUESTIONS, flags=(*flags, *before))
 
 
 # Name of the row → the run, and what its table calls the system.

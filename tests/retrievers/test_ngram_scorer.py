@@ -73,7 +73,7 @@ def test_equal_to_dictionaries(seed, parts):
     text = random_text(rng)
     index = index_of(text, parts)
     settings = NgramScoring(
-        alpha=float(rng.choice([0.0, 0.5, 1.0, 2.0])),
+        alpha=float(rng.choice([0.0, 0.5, 1.0, 2.0, 3.0])),
         beta=float(rng.choice([0.0, 0.8, 1.0])),
         smoothing=float(rng.choice([0.1, 5.0])),
         most_occurrences=int(rng.choice([1, 3, 100])),

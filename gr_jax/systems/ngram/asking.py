@@ -31,8 +31,8 @@ WALKS = {BODY: SAID, TITLE: f"^{SAID}", PSEUDO_QUERY: ASKED}
 @gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
 class Asking(Settings):
-    """How questions are put and n-grams are scored. Defaults are those of SEAL's released code, but for `alpha` and
-    `pseudo_query_shift`, which were found for BART: here they are what was best on dev.
+    """How questions are put and n-grams are scored. Defaults are those of SEAL's released code. `alpha` and
+    `pseudo_query_shift` are not: released values were found for BART, and these were chosen on dev.
 
     Attributes:
       writes: what is written, each in its view: "body", "title", "pseudo_query".
