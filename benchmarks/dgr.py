@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks import (
@@ -49,6 +49,7 @@ MEASURES = ("Success@1", "Success@5", "Success@10", "Success@20", "Success@100",
 BARS = {("squad_dev", "test"): (0.78, 0.955), ("squad_dev", "test_unseen"): (0.75, 0.95)}
 GRADED = ("nDCG@10", "R@100")
 STUDENT, LABELS, RANKS = "MINDER", "LTRGR", "DGR"
+BY_DEFAULT = ", default scoring"  # behind names of rows
 # First above second, and whether that is claimed or an interval is recorded.
 PAIRS = {(RANKS, STUDENT): True, (RANKS, LABELS): False, (LABELS, STUDENT): False}
 Values = Mapping[str, float]
@@ -182,56 +183,63 @@ def above(first: str, second: str, data: str, of: Of = run_of) -> Values:
     )
 
 
-def default_rows() -> list[harness.Row]:
-    """Which scoring of n-grams is best on dev, the three with the default one, and what that gives the student."""
+def headline_rows(data: str, systems: Sequence[str], of: Of, suffix: str = "") -> list[harness.Row]:
+    """What systems reach on each split, and how far one is above another.
+
+    Args:
+      systems: some of the three.
+      of: the run of each.
+      suffix: of names.
+    """
     table = []
-    for data in SPLITS:
-        copier = generative_baselines.copier(data)
-        table.append(ngram_scoring.row(copier, generative_baselines.COPIER, ngram_scoring.WITHOUT_QUERIES))
-        table.append(ngram_scoring.row(student(data), STUDENT, ngram_scoring.GRID))
-        titles = {system: f"{system}, default scoring" for system in (STUDENT, LABELS, RANKS)}
-        for split, (system, title) in itertools.product(SPLITS[data], titles.items()):
-            run = by_default(system, data)
-            table.append(
-                harness.Row(
-                    name=f"{data} {split} {title}",
-                    config={"split": split, "system": system},
-                    measure=functools.partial(reached, system, data, split, by_default),
-                    at_least=bars_of(system, data, split),
-                    corpus=run.fingerprint,
-                    seeds=(0,),
-                    runs=[run],
-                )
-            )
-        both = f"{data} {' + '.join(SPLITS[data])}"
-        for (first, second), claimed in PAIRS.items():
-            runs = [by_default(first, data), by_default(second, data)]
-            table.append(
-                harness.Row(
-                    name=f"{both} {first} above {second}, default scoring",
-                    config={"splits": list(SPLITS[data]), "first": first, "second": second},
-                    measure=functools.partial(above, first, second, data, by_default),
-                    corpus=runs[0].fingerprint,
-                    seeds=(0,),
-                    runs=runs,
-                    note="paired t-test over the queries of one training",
-                    **claim(claimed and data == dgr_arms.DATA),  # others have few questions
-                )
-            )
-        default, of_seal = by_default(STUDENT, data), student(data)
+    for split, system in itertools.product(SPLITS[data], systems):
+        run = of(system, data)
         table.append(
             harness.Row(
-                name=f"{both} {titles[STUDENT]}, above the second power",
-                config={"splits": list(SPLITS[data])},
-                measure=functools.partial(ngram_scoring.gained, default, of_seal, STUDENT, SPLITS[data]),
-                corpus=default.fingerprint,
+                name=f"{data} {split} {system}{suffix}",
+                config={"split": split, "system": system},
+                measure=functools.partial(reached, system, data, split, of),
+                at_least=bars_of(system, data, split),
+                corpus=run.fingerprint,
                 seeds=(0,),
-                runs=[default, of_seal],
+                runs=[run],
+            )
+        )
+    for (first, second), claimed in PAIRS.items():
+        runs = [of(first, data), of(second, data)]
+        table.append(
+            harness.Row(
+                name=f"{data} {' + '.join(SPLITS[data])} {first} above {second}{suffix}",
+                config={"splits": list(SPLITS[data]), "first": first, "second": second},
+                measure=functools.partial(above, first, second, data, of),
+                corpus=runs[0].fingerprint,
+                seeds=(0,),
+                runs=runs,
                 note="paired t-test over the queries of one training",
-                **claim(data == dgr_arms.DATA),
+                **claim(claimed),
             )
         )
     return table
+
+
+def scoring_rows(data: str) -> list[harness.Row]:
+    """Which scoring of n-grams is best on dev, and what the default one gives the student."""
+    copier = generative_baselines.copier(data)
+    default, of_seal = by_default(STUDENT, data), student(data)
+    return [
+        ngram_scoring.row(copier, generative_baselines.COPIER, ngram_scoring.WITHOUT_QUERIES),
+        ngram_scoring.row(of_seal, STUDENT, ngram_scoring.GRID),
+        harness.Row(
+            name=f"{data} {' + '.join(SPLITS[data])} {STUDENT}{BY_DEFAULT}, above the second power",
+            config={"splits": list(SPLITS[data])},
+            measure=functools.partial(ngram_scoring.gained, default, of_seal, STUDENT, SPLITS[data]),
+            corpus=default.fingerprint,
+            seeds=(0,),
+            runs=[default, of_seal],
+            note="paired t-test over the queries of one training",
+            **claim(data == dgr_arms.DATA),  # the other has few questions
+        ),
+    ]
 
 
 def graded_rows() -> list[harness.Row]:
@@ -291,34 +299,8 @@ def rows() -> list[harness.Row]:
             at_most={"loss": 750.0},
         )
     ]
-    for data, splits in SPLITS.items():
-        for split, system in itertools.product(splits, (LABELS, RANKS)):
-            run = run_of(system, data)
-            table.append(
-                harness.Row(
-                    name=f"{data} {split} {system}",
-                    config={"split": split, "system": system},
-                    measure=functools.partial(reached, system, data, split),
-                    at_least=bars_of(system, data, split),
-                    corpus=run.fingerprint,
-                    seeds=(0,),
-                    runs=[run],
-                )
-            )
-        for (first, second), claimed in PAIRS.items():
-            runs = [run_of(first, data), run_of(second, data)]
-            table.append(
-                harness.Row(
-                    name=f"{data} {' + '.join(splits)} {first} above {second}",
-                    config={"splits": list(splits), "first": first, "second": second},
-                    measure=functools.partial(above, first, second, data),
-                    corpus=runs[0].fingerprint,
-                    seeds=(0,),
-                    runs=runs,
-                    note="paired t-test over the queries of one training",
-                    **claim(claimed),
-                )
-            )
+    for data in SPLITS:
+        table += headline_rows(data, (LABELS, RANKS), run_of)
     both = [run_of(STUDENT, dgr_arms.DATA), run_of(RANKS, dgr_arms.DATA)]
     table.append(
         harness.Row(
@@ -346,7 +328,9 @@ def rows() -> list[harness.Row]:
                 **claim(claimed),
             )
         )
-    table += default_rows() + graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
+    for data in SPLITS:
+        table += scoring_rows(data) + headline_rows(data, (STUDENT, LABELS, RANKS), by_default, BY_DEFAULT)
+    table += graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
     return table + dgr_arms.rows_of(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
 
