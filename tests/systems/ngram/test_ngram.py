@@ -221,7 +221,8 @@ def test_spans_of_generated_queries_are_learned(beir, temperature):
 
 def test_queries_count_as_they_are_or_less_or_as_the_released_code_has_them():
     vocabulary = ByteVocabulary()
-    for shift, expected in ((None, (None, None)), (14.0, (14.0, -1.0)), (-1.0, (-1.0, -1.0))):
+    said = ((None, (None, None)), (14.0, (14.0, -1.0)), (0.0, (0.0, -1.0)), (-1.0, (-1.0, -1.0)))
+    for shift, expected in said:
         view = _ngram_view("pseudo_query", View("{query} || query"), vocabulary, Asking(pseudo_query_shift=shift))
         assert (view.shift, view.most) == expected
         assert (view.own_words, view.singles) == (0, 0)  # the question's own, and single tokens, are of the body
