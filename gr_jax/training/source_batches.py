@@ -40,6 +40,11 @@ class SourceTargets:
         digest.update(repr([[list(map(list, row)) for row in kind] for kind in self.kinds]).encode())
         return digest.hexdigest()[:16]
 
+    def joined(self, other: SourceTargets) -> SourceTargets:
+        """These sources and others behind them, without states. Sources are as long in both."""
+        kinds = [[*own, *others] for own, others in zip(self.kinds, other.kinds, strict=True)]
+        return SourceTargets(np.concatenate([self.sources, other.sources]), kinds)
+
     def subset(self, places: Sequence[int] | np.ndarray) -> SourceTargets:
         """Some of the sources, without their states."""
         return SourceTargets(self.sources[places], [[kind[place] for place in places] for kind in self.kinds])

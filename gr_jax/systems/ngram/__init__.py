@@ -120,9 +120,9 @@ class MINDER(NgramSystem):
     and runs of words of queries that a generator wrote to the document (§3.2). All of them make a document's score.
 
     Queries are those of `bm25_doct5query`, where the paper has them of DocT5Query. It deviates from the paper as `SEAL`
-    does; §3.3's pairs without labels are left out. What is written of queries counts a little less than the rest: 1
-    is taken off its log-probabilities (`Asking.pseudo_query_shift`). The released code adds 14, which put all that
-    stands in any query first here.
+    does. §3.3's pairs without labels are left out, unless `NgramWriting.made_questions` asks generated queries too.
+    What is written of queries counts a little less than the rest: 1 is taken off its log-probabilities
+    (`Asking.pseudo_query_shift`). The released code adds 14, which put all that stands in any query first here.
 
     Attributes:
       generator: of queries, and its training.

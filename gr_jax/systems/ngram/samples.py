@@ -27,6 +27,7 @@ class Sampling:
     Attributes:
       spans, titles: of a document in its view.
       pseudo_queries: so many of a document's are chosen; spans are drawn of them, in all as many as `spans`.
+      made_questions: so many of a document's pseudo-queries are asked like questions of train.
       span_tokens: of a span.
       title_tokens: titles are cut there.
       temperature: of the overlap by which spans and pseudo-queries are drawn; None draws all alike.
@@ -40,6 +41,7 @@ class Sampling:
     title_tokens: int
     temperature: float | None
     seed: int
+    made_questions: int = 0
 
 
 class Documents:
@@ -104,13 +106,25 @@ class Documents:
         return [title] * sampling.titles if fits else []
 
     def pseudo_queries(
-        self, document: int, view: str, query: Sequence[int], sampling: Sampling, rng: np.random.Generator
+        self,
+        document: int,
+        view: str,
+        query: Sequence[int],
+        sampling: Sampling,
+        rng: np.random.Generator,
+        *,
+        repeated: bool = True,
     ) -> list[list[int]]:
         """Spans of those of a document's pseudo-queries that share the most with a question, with some chance.
 
         Not the queries' first words: "what is the name of" stands in many and names none.
+
+        Args:
+          repeated: the question itself counts where it is one of them.
         """
         segments = self.segments(document, view)
+        if not repeated:
+            segments = [tokens for tokens in segments if tokens.tolist() != list(query)]
         if not segments or not sampling.pseudo_queries:
             return []
         asked = np.asarray(query, np.int64)
@@ -154,22 +168,67 @@ def source_targets(
         raise InputError(f"no query of the split {split!r} leads to a document", "Give queries and qrels.")
     rewrite = get_transform(dataset.transform)
     questions = [rewrite(question) for question in dataset.query_texts(list(pairs))]
-    read = vocabulary.encode_batch(questions)
-    sources = _asked(questions, vocabulary, views, query_tokens)
+    return _with_targets(
+        questions, list(pairs.values()), documents, vocabulary, views, sampling, query_tokens, repeated=True
+    )
+
+
+def made_targets(
+    documents: Documents,
+    count: int,
+    vocabulary: Vocabulary,
+    views: Sequence[tuple[str, str, View]],
+    sampling: Sampling,
+    query_tokens: int,
+) -> SourceTargets | None:
+    """`sampling.made_questions` pseudo-queries of each document as questions that it answers (MINDER, §3.3); None
+    where there are none. Arguments are those of `source_targets`.
+
+    Args:
+      count: how many documents there are.
+    """
+    segment = next((segment for what, segment, _ in views if what == PSEUDO_QUERY), None)
+    questions: list[str] = []
+    relevant: list[list[int]] = []
+    if segment is not None and sampling.made_questions:
+        for document in range(count):
+            own = documents.segments(document, segment)
+            rng = np.random.default_rng([sampling.seed, document])
+            for place in rng.permutation(len(own))[: sampling.made_questions].tolist():
+                questions.append(vocabulary.decode(own[place].tolist()))
+                relevant.append([document])
+    if not questions:
+        return None
+    return _with_targets(
+        questions, relevant, documents, vocabulary, views, sampling, query_tokens, repeated=False
+    )  # it would learn to repeat what it is asked
+
+
+def _with_targets(
+    questions: Sequence[str],
+    relevant: Sequence[Sequence[int]],
+    documents: Documents,
+    vocabulary: Vocabulary,
+    views: Sequence[tuple[str, str, View]],
+    sampling: Sampling,
+    query_tokens: int,
+    *,
+    repeated: bool,
+) -> SourceTargets:
     targets: list[list[list[int]]] = []
-    for number, (tokens, relevant) in enumerate(zip(read, pairs.values(), strict=True)):
+    for number, tokens in enumerate(vocabulary.encode_batch(list(questions))):
         for place, (what, segment, _) in enumerate(views):
             rng = np.random.default_rng([sampling.seed, number, place])
             found: list[list[int]] = []
-            for document in relevant:
+            for document in relevant[number]:
                 if what == TITLE:
                     found += documents.title(document, sampling)
                 elif what == PSEUDO_QUERY:
-                    found += documents.pseudo_queries(document, segment, tokens, sampling, rng)
+                    found += documents.pseudo_queries(document, segment, tokens, sampling, rng, repeated=repeated)
                 else:
                     found += documents.spans(document, segment, tokens, sampling, rng)
             targets.append(found)
-    return SourceTargets(sources, [targets])
+    return SourceTargets(_asked(questions, vocabulary, views, query_tokens), [targets])
 
 
 def question_tokens(

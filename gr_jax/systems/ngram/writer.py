@@ -49,6 +49,7 @@ class NgramWriting(CopyTraining):
       multipliers: for an encoder that is trained alone.
       spans, titles: of a document that a question may learn to write, in their views; a row takes as many as fit.
       pseudo_queries: so many of a document's, of which as many spans are drawn.
+      made_questions: so many of a document's pseudo-queries are asked beside the questions of train (MINDER, §3.3).
       span_tokens: of a span.
       title_tokens: longer titles are not learned.
       temperature: of the overlap with the question by which spans are drawn; None draws all alike.
@@ -67,6 +68,7 @@ class NgramWriting(CopyTraining):
     spans: int = setting(32, at_least=1)
     titles: int = setting(3, at_least=0)
     pseudo_queries: int = setting(5, at_least=0)
+    made_questions: int = setting(0, at_least=0, neutral=0)
     span_tokens: int = setting(6, at_least=1)
     title_tokens: int = setting(15, at_least=1)
     temperature: float | None = setting(1.0, above=0)
@@ -151,14 +153,18 @@ def _start(
 ) -> tuple[CopyNetwork, dict, list[int], bool, SourceTargets]:
     """The network, its first parameters, its own words, whether its encoder stays as it is, and what it learns from."""
     documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
-    data = source_targets(dataset, "train", documents, words, asking.views, settings.sampling, settings.query_tokens)
+    how = (words, asking.views, settings.sampling, settings.query_tokens)
+    asked = source_targets(dataset, "train", documents, *how)
+    made = samples.made_targets(documents, len(dataset.corpus), *how)
+    data = asked if made is None else asked.joined(made)
     own = copy_networks.frequent_words((one for targets in data.kinds[0] for one in targets), settings.words)
     module, params, frozen = copy_networks.make_network(settings, words.size, own, counted=True)
-    return module, _counted(params, data, own, words), own, frozen, data
+    return module, _counted(params, asked, own, words), own, frozen, data
 
 
 def _counted(params: dict, data: SourceTargets, own: Sequence[int], vocabulary: Vocabulary) -> dict:
-    """Parameters by which the untrained writer is the counted copier: what is learned adds nothing yet."""
+    """Parameters by which the untrained writer is the counted copier: what is learned adds nothing yet. Questions of
+    people alone are counted; generated ones share more with their documents."""
     rates = samples.copy_rates(data, vocabulary.size)
     first = np.zeros(vocabulary.size)
     for targets in data.kinds[0]:

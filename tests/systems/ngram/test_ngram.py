@@ -219,6 +219,40 @@ def test_spans_of_generated_queries_are_learned(beir, temperature):
     assert documents.pseudo_queries(3, ASKED, [1], none, rng) == []
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_generated_queries_are_asked_as_questions(beir, count):
+    dataset, vocabulary = corpus_lib.read_beir(beir), ByteVocabulary()
+    words = ("red", "green", "blue")
+    asked = [f"{word} of number {number} ?" for number in range(len(dataset.corpus)) for word in words]
+    owners = np.repeat(np.arange(len(dataset.corpus), dtype=np.int32), len(words))
+    made = PseudoQueries(asked, owners, np.zeros(len(asked), np.int8), ("generated",), dataset.corpus.fingerprint)
+    said = token_text(dataset.corpus, vocabulary, views=(SAID, ASKED), pseudo_queries=made)
+    documents = samples.Documents(said, vocabulary, vocabulary.encode_batch(list(dataset.corpus.titles)))
+    sampling = samples.Sampling(
+        spans=6, titles=1, pseudo_queries=3, span_tokens=40, title_tokens=60, temperature=1.0, seed=0,
+        made_questions=count,
+    )  # fmt: skip
+    views = MINDER().asking.views
+    data = samples.made_targets(documents, len(dataset.corpus), vocabulary, views, sampling, 64)
+    count = min(count, len(words))
+    assert len(data.sources) == count * len(views) * len(dataset.corpus)
+    for number, document in enumerate(np.repeat(np.arange(len(dataset.corpus)), count)):
+        body, titles, queries = data.kinds[0][3 * number : 3 * number + 3]
+        question, _, ask = (vocabulary.decode(data.sources[3 * number + view]) for view in range(3))
+        assert question in asked[3 * document : 3 * document + 3] and ask == f"{question} || query"
+        assert [vocabulary.decode(one) for one in titles] == [dataset.corpus[document].title]
+        text = [vocabulary.decode(span) for span in body]
+        one = dataset.corpus[document]
+        assert text and all(span in one.text or span in one.title for span in text)
+        # Nothing of the question itself: its first word is in no other query of the document.
+        spans = [vocabulary.decode(span) for span in queries]
+        assert spans and not any(span.startswith(question.split()[0]) for span in spans)
+        assert all(any(span in one for one in asked[3 * document : 3 * document + 3]) for span in spans)
+    none = dataclasses.replace(sampling, made_questions=0)
+    assert samples.made_targets(documents, len(dataset.corpus), vocabulary, views, none, 64) is None
+    assert samples.made_targets(documents, len(dataset.corpus), vocabulary, views[:2], sampling, 64) is None
+
+
 def test_queries_count_as_they_are_or_less_or_as_the_released_code_has_them():
     vocabulary = ByteVocabulary()
     said = ((None, (None, None)), (14.0, (14.0, -1.0)), (0.0, (0.0, -1.0)), (-1.0, (-1.0, -1.0)))
