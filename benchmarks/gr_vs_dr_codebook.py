@@ -31,7 +31,7 @@ from gr_jax.stages.vocabulary import load_vocabulary
 GROUP, SYSTEM = "gr_vs_dr", "DSI"
 SPLITS = {"squad_dev": ("test", "test_unseen"), "nq_boolq_dev": ("test",)}
 MEASURES = ("Success@1", "Success@10", "RR@10")
-SEEDS = (0, 1, 2)
+SEEDS = (0,)  # no curve: one training at the standard budget, as of the other headlines
 # What GR-codebook is to reach: Success@1 and Success@10.
 GOALS = {
     ("squad_dev", "test"): (0.62, 0.91),
@@ -148,7 +148,7 @@ def rows() -> list[harness.Row]:
                 corpus=started[0].fingerprint,
                 seeds=SEEDS,
                 runs=[*started, *random],
-                note="paired t-test over queries, of means over three seeds",
+                note="paired t-test over queries, of one training",
             )
         )
     return table
