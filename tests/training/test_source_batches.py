@@ -114,3 +114,10 @@ def test_a_query_that_fits_no_row_is_refused():
 def test_a_batch_of_nothing_is_refused():
     with pytest.raises(InputError, match="batch_size ≥ 1"):
         batches(batch_size=0)
+
+
+def test_sources_behind_others():
+    data = SourceTargets(DOCUMENTS, [ASKED_OF, MADE_OF])
+    joined = data.subset([0, 1, 2]).joined(data.subset([3, 4, 5, 6]))
+    assert joined.fingerprint == data.fingerprint
+    np.testing.assert_array_equal(joined.sources, DOCUMENTS)
