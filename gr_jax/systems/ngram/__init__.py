@@ -44,6 +44,14 @@ class NgramSystem(System):
     asking: Asking = setting(Asking())
     lexical: Lexical = setting(Lexical())
 
+    def check(self) -> None:
+        if self.writing.made_questions and ASKED not in self.asking.text_views:
+            raise InputError(
+                "generated queries are to be asked, and none are generated",
+                'Set NgramWriting.made_questions to 0, or write "pseudo_query" (Asking.writes), as MINDER does.',
+                value=self.writing.made_questions,
+            )
+
     def model_of(self, corpus: Stage, words: Stage, text: Stage, made: Stage | None) -> Stage:
         """The stage of the writer, named "model".
 
@@ -101,6 +109,7 @@ class SEAL(NgramSystem):
     name: str = "SEAL"
 
     def check(self) -> None:
+        super().check()
         if ASKED in self.asking.text_views:
             raise InputError(
                 "SEAL's documents have no queries made from them",

@@ -199,9 +199,8 @@ def made_targets(
                 relevant.append([document])
     if not questions:
         return None
-    return _with_targets(
-        questions, relevant, documents, vocabulary, views, sampling, query_tokens, repeated=False
-    )  # it would learn to repeat what it is asked
+    # Of the question itself nothing is written: it would learn to repeat what it is asked.
+    return _with_targets(questions, relevant, documents, vocabulary, views, sampling, query_tokens, repeated=False)
 
 
 def _with_targets(

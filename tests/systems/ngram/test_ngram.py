@@ -276,3 +276,5 @@ def test_views_that_there_are_not_are_named():
         Asking(writes=("titles",))
     with pytest.raises(InputError, match="MINDER"):
         SEAL(asking=Asking(writes=("body", "pseudo_query")))
+    with pytest.raises(InputError, match="made_questions"):
+        SEAL(writing=NgramWriting(made_questions=1))
