@@ -49,6 +49,7 @@ REFUSED = {
     **{f"{name} generator.multipliers": "multipliers" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
     **{f"{name} generator.dev_queries": "dev" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
     **{f"{name} writing.multipliers": "multipliers" for name in ("SEAL", *_MINDERS)},
+    "SEAL writing.made_questions": "none are generated",
     **{f"{name} network.vocabulary": "does not know" for name in _TITLES},
     **{f"{name} network.outputs": "decoder's vectors" for name in _TITLES},
     **{f"{name} training.normalize": "no levels" for name in _TITLES},
