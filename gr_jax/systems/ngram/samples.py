@@ -168,8 +168,9 @@ def source_targets(
         raise InputError(f"no query of the split {split!r} leads to a document", "Give queries and qrels.")
     rewrite = get_transform(dataset.transform)
     questions = [rewrite(question) for question in dataset.query_texts(list(pairs))]
+    read = vocabulary.encode_batch(questions)
     return _with_targets(
-        questions, list(pairs.values()), documents, vocabulary, views, sampling, query_tokens, repeated=True
+        questions, read, list(pairs.values()), documents, vocabulary, views, sampling, query_tokens, repeated=True
     )
 
 
@@ -188,23 +189,27 @@ def made_targets(
       count: how many documents there are.
     """
     segment = next((segment for what, segment, _ in views if what == PSEUDO_QUERY), None)
-    questions: list[str] = []
+    read: list[list[int]] = []
     relevant: list[list[int]] = []
     if segment is not None and sampling.made_questions:
         for document in range(count):
             own = documents.segments(document, segment)
             rng = np.random.default_rng([sampling.seed, document])
             for place in rng.permutation(len(own))[: sampling.made_questions].tolist():
-                questions.append(vocabulary.decode(own[place].tolist()))
+                read.append(own[place].tolist())
                 relevant.append([document])
-    if not questions:
+    if not read:
         return None
     # Of the question itself nothing is written: it would learn to repeat what it is asked.
-    return _with_targets(questions, relevant, documents, vocabulary, views, sampling, query_tokens, repeated=False)
+    return _with_targets(
+        list(map(vocabulary.decode, read)), read, relevant, documents, vocabulary, views, sampling, query_tokens,
+        repeated=False,
+    )  # fmt: skip
 
 
 def _with_targets(
     questions: Sequence[str],
+    read: Sequence[Sequence[int]],
     relevant: Sequence[Sequence[int]],
     documents: Documents,
     vocabulary: Vocabulary,
@@ -215,7 +220,7 @@ def _with_targets(
     repeated: bool,
 ) -> SourceTargets:
     targets: list[list[list[int]]] = []
-    for number, tokens in enumerate(vocabulary.encode_batch(list(questions))):
+    for number, tokens in enumerate(read):
         for place, (what, segment, _) in enumerate(views):
             rng = np.random.default_rng([sampling.seed, number, place])
             found: list[list[int]] = []
