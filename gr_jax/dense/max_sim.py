@@ -24,8 +24,11 @@ from gr_jax.errors import InputError
 MASKED = -1e4
 # Lengths that documents are padded to; each is compiled once.
 _LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
-# Queries scored at a time: more would need more memory and gain nothing.
-_QUERIES = 8
+# Queries and token vectors scored at a time: a CPU is fastest where their products fit its cache, any other device
+# where it has much to do at once.
+_ON_CPU, _ELSEWHERE = (8, 1 << 13), (64, 1 << 17)
+# Bytes of token vectors that a device keeps where nobody says whether it shall.
+_KEPT = 1 << 32
 
 
 def max_sim(
@@ -84,10 +87,12 @@ class MaxSimSearch:
     Args:
       vectors: of the documents, usually memory-mapped.
       resident: keep all blocks on the device, in the precision that they are stored in. False reads them anew for every
-        batch of queries, and needs memory for one block only.
+        batch of queries, and needs memory for one block only. None keeps up to 4 GiB, and nothing on a CPU, whose
+        memory they are mapped into anyway.
       shard_documents: documents whose scores are held at a time.
-      block_tokens: token vectors scored at a time. `8 · query length · block_tokens` numbers are in memory; a CPU is
-        fastest where they fit its cache.
+      block_tokens: token vectors scored at a time; `batch · query length · block_tokens` products are in memory. None
+        takes 8,192 on a CPU and 131,072 elsewhere.
+      batch: queries scored at a time. None takes 8 on a CPU and 64 elsewhere.
       mesh: spread the documents of every block over all of its devices.
     """
 
@@ -95,17 +100,21 @@ class MaxSimSearch:
         self,
         vectors: TokenVectors,
         *,
-        resident: bool = False,
+        resident: bool | None = None,
         shard_documents: int = 65_536,
-        block_tokens: int = 8192,
+        block_tokens: int | None = None,
+        batch: int | None = None,
         mesh: Mesh | None = None,
     ):
-        if shard_documents < 1 or block_tokens < 1:
-            raise InputError(
-                "shards and blocks hold at least one vector", "Give 1 or more.", value=(shard_documents, block_tokens)
-            )
-        self.vectors, self.resident = vectors, resident
-        self._shard, self._block_tokens = shard_documents, block_tokens
+        on_cpu = jax.default_backend() == "cpu"
+        queries, tokens = _ON_CPU if on_cpu else _ELSEWHERE
+        self._batch = queries if batch is None else batch
+        self._block_tokens = tokens if block_tokens is None else block_tokens
+        sizes = (shard_documents, self._block_tokens, self._batch)
+        if min(sizes) < 1:
+            raise InputError("shards, blocks and batches hold at least one vector", "Give 1 or more.", value=sizes)
+        self.vectors, self._shard = vectors, shard_documents
+        self.resident = not on_cpu and vectors.nbytes <= _KEPT if resident is None else resident
         self._devices = 1 if mesh is None else int(np.prod(list(mesh.shape.values())))
         self._sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(mesh.axis_names))
         self._kept: dict[int, tuple[int, list[_Block]]] = {}  # shard → the document behind its last one, blocks
@@ -148,8 +157,8 @@ class MaxSimSearch:
         lengths = _counted(weights)
         order = np.argsort(lengths, kind="stable")  # padding costs as much as words: those of similar length together
         places, best = np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32)
-        for start in range(0, len(queries), _QUERIES):
-            rows = order[start : start + _QUERIES]
+        for start in range(0, len(queries), self._batch):
+            rows = order[start : start + self._batch]
             width = _bucket(int(lengths[rows[-1]]))
             asked = self._prepare(queries[rows, :width], weights[rows, :width])
             mask = None if allowed is None else allowed[rows]
@@ -210,7 +219,7 @@ class MaxSimSearch:
         return queries, weights
 
     def _prepare(self, queries: np.ndarray, weights: np.ndarray) -> tuple[Array, Array]:
-        vectors, padded = (jnp.asarray(array) for array in _pad_queries(queries, weights, _QUERIES))
+        vectors, padded = (jnp.asarray(array) for array in _pad_queries(queries, weights, self._batch))
         return vectors, padded
 
     def _score_shard(

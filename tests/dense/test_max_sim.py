@@ -120,7 +120,8 @@ def test_equal_scores_keep_the_order_of_documents():
     np.testing.assert_array_equal(index[0], expected[:12])
 
 
-def test_queries_of_any_lengths_are_asked_together():
+@pytest.mark.parametrize("batch", [None, 1, 6, 64])
+def test_queries_of_any_lengths_are_asked_together(batch):
     """Each group of them is as wide as its longest, and finds the documents that it may."""
     rng = np.random.default_rng(4)
     documents = _documents(rng, rng.integers(1, 40, 30))
@@ -128,7 +129,7 @@ def test_queries_of_any_lengths_are_asked_together():
     weights[3], weights[17, 39] = 0, 1.5
     allowed = rng.random((21, 30)) < 0.7
     scores = _loop(queries, weights, documents)
-    search = MaxSimSearch(TokenVectors.of(documents), shard_documents=16)
+    search = MaxSimSearch(TokenVectors.of(documents), shard_documents=16, batch=batch)
     index, found = search.search(queries, weights, 5, allowed=allowed)
     expected = _best(np.round(scores, 5), 5, allowed)
     np.testing.assert_allclose(found, np.take_along_axis(scores, expected, axis=1), atol=1e-4)
@@ -242,5 +243,22 @@ def test_bad_input():
         MaxSimSearch(vectors).score(queries, weights, np.array([[0], [2]]))
     with pytest.raises(InputError, match="filter"):
         MaxSimSearch(vectors).search(queries, weights, 1, allowed=np.ones((3, 2), bool))
+    with pytest.raises(InputError, match="batches hold at least one vector"):
+        MaxSimSearch(vectors, batch=0)
     with pytest.raises(InputError, match="k ≥ 1"):
         MaxSimSearch(vectors).search(queries, weights, 0)
+
+
+def test_an_accelerator_keeps_the_vectors_that_fit(monkeypatch):
+    rng = np.random.default_rng(9)
+    documents = _documents(rng, rng.integers(1, 40, 30))
+    queries, weights = _queries(rng, 5)
+    expected = MaxSimSearch(TokenVectors.of(documents)).search(queries, weights, 7)
+    for limit, kept in ((1 << 32, True), (10, False)):
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        monkeypatch.setattr(max_sim_lib, "_KEPT", limit)
+        search = MaxSimSearch(TokenVectors.of(documents))
+        monkeypatch.undo()
+        assert search.resident == kept
+        for one, other in zip(search.search(queries, weights, 7), expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)

@@ -32,7 +32,7 @@ class LateInteractionRetriever:
       vectors: of the documents, in the corpus' order.
       first: a retriever whose best `depth` documents are ranked; None ranks all documents, exactly.
       depth: documents taken from `first`.
-      resident: keep the documents' vectors on the device.
+      resident: keep the documents' vectors on the device; see `MaxSimSearch`.
       **search: further settings of `MaxSimSearch`.
 
     Raises:
@@ -46,7 +46,7 @@ class LateInteractionRetriever:
         *,
         first: Retriever | None = None,
         depth: int = 100,
-        resident: bool = False,
+        resident: bool | None = None,
         **search: Any,
     ):
         if encoder.dimension != vectors.dimension:
@@ -146,7 +146,7 @@ class LateInteractionRetriever:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike, corpus: Any = None, *, verify: bool = True, resident: bool = False
+        cls, path: str | os.PathLike, corpus: Any = None, *, verify: bool = True, resident: bool | None = None
     ) -> LateInteractionRetriever:
         """Reads what `save` wrote; the vectors are memory-mapped.
 
@@ -154,7 +154,7 @@ class LateInteractionRetriever:
           path: the folder.
           corpus: the documents, for a first stage that reads them.
           verify: check the checksums.
-          resident: keep the documents' vectors on the device.
+          resident: keep the documents' vectors on the device; see `MaxSimSearch`.
 
         Raises:
           InputError: not such a folder, or altered.

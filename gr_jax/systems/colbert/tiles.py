@@ -24,6 +24,7 @@ from gr_jax.training.vector_batches import Completed, fingerprint_of_vectors
 
 TILE = 16  # tokens
 BLOCK = 4096  # tokens that are projected and scored at a time; see `tile_scores`
+PARTS = 8  # sizes that a batch's tokens have between one power of two and the next: each is compiled once
 QUERIES = 8  # that meet their own documents at a time
 
 
@@ -96,9 +97,16 @@ class StateBatches(grain.IterDataset):
             within, self._lengths[chosen[owner]][:, None] - 1
         )
         rows = rows.reshape(-1)
-        made = np.zeros((-(-len(rows) // BLOCK) * BLOCK, self.states.vectors.shape[1]), self.states.vectors.dtype)
+        made = np.zeros((_rounded(len(rows)), self.states.vectors.shape[1]), self.states.vectors.dtype)
         made[: len(rows)] = self.states.vectors[rows]
         return made
+
+
+def _rounded(tokens: int) -> int:
+    """So many tokens, or up to a `PARTS`-th more: a multiple of `BLOCK` of which there are few."""
+    blocks = -(-tokens // BLOCK)
+    step = max(1, (1 << (blocks - 1).bit_length()) // (2 * PARTS))
+    return -(-blocks // step) * step * BLOCK
 
 
 def tile_scores(

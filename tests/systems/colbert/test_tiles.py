@@ -108,6 +108,17 @@ def test_documents_stand_in_a_batch_once():
                 np.testing.assert_array_equal(found, np.unique(STATES.vectors[STATES.rows(position)], axis=0))
 
 
+def test_batches_have_few_sizes():
+    """Each size is compiled once."""
+    sizes = [tiles._rounded(tokens) for tokens in range(1, 100 * tiles.BLOCK, tiles.BLOCK // 2)]
+    assert all(size % tiles.BLOCK == 0 for size in sizes)
+    for tokens, size in zip(range(1, 100 * tiles.BLOCK, tiles.BLOCK // 2), sizes, strict=True):
+        assert tokens <= size < tokens * (1 + 1 / tiles.PARTS) + tiles.BLOCK
+    for power in range(3, 6):
+        between = {size for size in sizes if 2**power < size // tiles.BLOCK <= 2 ** (power + 1)}
+        assert len(between) <= tiles.PARTS
+
+
 def test_gradients_are_those_of_whole_rows():
     """Of the projection and of queries, against MaxSim of documents as rows of one length."""
     asked, documents = stores(queries=16)
