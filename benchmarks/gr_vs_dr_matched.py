@@ -26,6 +26,7 @@ from benchmarks.gr_vs_dr_growth import (
     DENSE,
     GENERATIVE,
     GROUP,
+    JOINED,
     LENGTH,
     MEASURE,
     MEASURES,
@@ -65,7 +66,7 @@ def runs(part: str) -> dict[str, RecipeRun]:
         "DR": gr_vs_dr_dense.arm(data=DATA, flags=reading)[0],
         "MVDR": gr_vs_dr_late.arm(data=DATA, flags=reading)[0],
         "GR-codebook": RecipeRun(
-            GROUP, DATA, "dsi_codebook", "matched", flags=(f"Vectors.max_length={LENGTH}", *writing)
+            GROUP, DATA, "dsi_codebook", "matched", flags=(f"Vectors.max_length={LENGTH}", JOINED, *writing)
         ),
         "GR-text": RecipeRun(GROUP, DATA, "genre", "matched", flags=writing),
     }

@@ -13,6 +13,7 @@ from gr_jax.clustering.kmeans import assign as assign
 from gr_jax.clustering.kmeans import check_embeddings as check_embeddings
 from gr_jax.clustering.kmeans import kmeans as kmeans
 from gr_jax.clustering.residual_quantization import ResidualQuantization as ResidualQuantization
+from gr_jax.clustering.residual_quantization import fit_to_codes as fit_to_codes
 from gr_jax.clustering.residual_quantization import learn_codebooks as learn_codebooks
 from gr_jax.clustering.residual_quantization import quantize as quantize
 from gr_jax.clustering.residual_quantization import reconstruct as reconstruct

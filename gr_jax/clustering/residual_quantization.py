@@ -1,5 +1,7 @@
 """Residual quantisation: a vector as a sum of codewords, one from each codebook (Chen et al. 2010, "Approximate nearest
-neighbor search by residual vector quantization")."""
+neighbor search by residual vector quantization"). Codebooks that were learnt one after the other can be fitted together
+afterwards, as additive quantisation fits them (Babenko & Lempitsky 2014, "Additive quantization for extreme vector
+compression", section 3.2)."""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ from gr_jax.errors import InputError
 _CHUNK = 1024
 # Dimensions grow geometrically to all of them in this many steps, see `_train_codebook`.
 _GROWING_STEPS = 6
+_REFIT_BEAMS = 5  # hypotheses of the encodings that codebooks are fitted to together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,7 @@ def residual_quantization(
     seed: int = 0,
     metric: str = "euclidean",
     iterations: int = 10,
+    refits: int = 0,
     max_points: int = 1 << 17,
     progress: bool = False,
 ) -> ResidualQuantization:
@@ -61,6 +65,8 @@ def residual_quantization(
       seed: the same seed gives the same codebooks.
       metric: "euclidean", or "cosine": points are scaled to unit length first.
       iterations: Lloyd steps in all dimensions.
+      refits: rounds, at most, in which the points are encoded and all codebooks fitted to the codes together; it ends
+        where the error no longer falls.
       max_points: the codebooks are learnt from a random sample of this size where there are more points, so that time
         and memory stay flat.
       progress: show a bar.
@@ -72,8 +78,9 @@ def residual_quantization(
         raise InputError("beams must be at least 1", "Give beams ≥ 1.", value=beams)
     points = check_embeddings(embeddings, metric)
     codebooks = learn_codebooks(
-        points, levels=levels, bits=bits, seed=seed, iterations=iterations, max_points=max_points, progress=progress
-    )
+        points, levels=levels, bits=bits, seed=seed, iterations=iterations, refits=refits, max_points=max_points,
+        progress=progress,
+    )  # fmt: skip
     codes, errors = quantize(points, codebooks, beams=beams, progress=progress)
     return ResidualQuantization(codebooks, codes, float(errors.mean(dtype=np.float64)))
 
@@ -86,6 +93,7 @@ def learn_codebooks(
     seed: int = 0,
     metric: str = "euclidean",
     iterations: int = 10,
+    refits: int = 0,
     max_points: int = 1 << 17,
     progress: bool = False,
 ) -> Float[np.ndarray, "levels size d"]:
@@ -93,8 +101,9 @@ def learn_codebooks(
     for name, value in {"levels": levels, "bits": bits, "iterations": iterations}.items():
         if value < 1:
             raise InputError(f"{name} must be at least 1", f"Give {name} ≥ 1.", value=value)
-    if seed < 0:
-        raise InputError("a seed cannot be negative", "Give seed ≥ 0.", value=seed)
+    for name, value in {"seed": seed, "refits": refits}.items():
+        if value < 0:
+            raise InputError(f"{name} cannot be negative", f"Give {name} ≥ 0.", value=value)
     points = check_embeddings(embeddings, metric)
     size = 1 << bits
     if min(len(points), max_points) < size:
@@ -112,7 +121,7 @@ def learn_codebooks(
             codebooks.append(_train_codebook(residuals, first, iterations))
             residuals = _subtract_nearest(residuals, codebooks[-1])
             bar.advance(1)
-    return np.asarray(jnp.stack(codebooks))
+    return _refitted(np.asarray(sample), np.asarray(jnp.stack(codebooks)), refits, progress)
 
 
 def quantize(
@@ -184,6 +193,49 @@ def reconstruct(
     for level in range(levels):
         total += codebooks[level][codes[:, level]]
     return total
+
+
+def _refitted(
+    points: Float[np.ndarray, "n d"], codebooks: Float[np.ndarray, "levels size d"], refits: int, progress: bool
+) -> Float[np.ndarray, "levels size d"]:
+    """The best codebooks of so many rounds; those that are given, where it is 0."""
+    best, least = codebooks, math.inf
+    with progress_bars.bar("Fitting codebooks together", refits, enabled=progress and refits > 0) as bar:
+        for number in range(refits + 1 if refits else 0):  # the codebooks of the last round are judged too
+            codes, errors = quantize(points, codebooks, beams=_REFIT_BEAMS)
+            error = float(errors.mean(dtype=np.float64))
+            if error >= least:
+                break
+            best, least = codebooks, error
+            if number < refits:
+                codebooks = fit_to_codes(points, codes, codebooks)
+                bar.advance(1)
+    return best
+
+
+def fit_to_codes(
+    points: Float[np.ndarray, "n d"],
+    codes: Int[np.ndarray, "n levels"],
+    codebooks: Float[np.ndarray, "levels size d"],
+) -> Float[np.ndarray, "levels size d"]:
+    """All codewords together, by least squares: the sums of codewords are to be near their points. Each codeword counts
+    as one more point, which lies where it was; so one that few points or none have stays near there.
+
+    Args:
+      points: [n, d].
+      codes: which codewords stand for each point.
+      codebooks: as they were.
+    """
+    from scipy import sparse
+
+    levels, size, _ = codebooks.shape
+    columns = codes + size * np.arange(levels)
+    ones, rows = np.ones(columns.size), np.arange(len(codes) + 1) * levels
+    chosen = sparse.csr_matrix((ones, columns.reshape(-1), rows), shape=(len(codes), levels * size))
+    both = (chosen.T @ chosen).toarray()  # points that have both codewords: [levels · size, levels · size]
+    left = points.astype(np.float64) - reconstruct(codes, codebooks)
+    moved = np.linalg.solve(both + np.eye(len(both)), chosen.T @ left)
+    return (codebooks + moved.reshape(codebooks.shape)).astype(np.float32)
 
 
 def _train_codebook(

@@ -46,6 +46,8 @@ class Identifiers(Settings):
         the tree has a token of its own).
       seed: of the clustering, or of the codebooks.
       codebooks, bits: of residual quantisation: so many tokens, each one of 2^bits codes.
+      refits: of residual quantisation: rounds, at most, in which all codebooks are fitted together, so that codes stand
+        for their documents more closely.
       duplicates: of documents with the same codes or the same title: "number" tells them apart, "share" gives them one
         docid. "reserved", of codes: every docid ends in one of `reserved` numbers, so that the tokens are the same
         whatever the documents, and more of these can join.
@@ -62,6 +64,7 @@ class Identifiers(Settings):
     seed: int = setting(0, at_least=0)
     codebooks: int = setting(3, at_least=1)
     bits: int = setting(8, at_least=1)
+    refits: int = setting(0, at_least=0, neutral=0)
     duplicates: str = setting("number", choices=("number", "share", "reserved"))
     reserved: int = setting(64, at_least=1, neutral=64)
     title_tokens: int = setting(24, at_least=1)
@@ -93,7 +96,9 @@ class Identifiers(Settings):
     def of_scheme(self) -> dict[str, object]:
         """What the chosen scheme reads."""
         read = (*SCHEMES[self.scheme], *(("permuted",) if self.permuted is not None else ()))
-        read += ("reserved",) if self.scheme == "residual_quantization" and self.duplicates == "reserved" else ()
+        if self.scheme == "residual_quantization":
+            read += ("reserved",) if self.duplicates == "reserved" else ()
+            read += ("refits",) if self.refits else ()
         return {"scheme": self.scheme} | {name: getattr(self, name) for name in read}
 
 
@@ -138,7 +143,9 @@ def docids(
     settings = Identifiers(**scheme)
     codebooks = None
     if settings.scheme == "residual_quantization":  # kept, for documents that come later
-        codebooks = clustering.learn_codebooks(array, levels=settings.codebooks, bits=settings.bits, seed=settings.seed)
+        codebooks = clustering.learn_codebooks(
+            array, levels=settings.codebooks, bits=settings.bits, seed=settings.seed, refits=settings.refits
+        )
         np.save(place.folder / CODEBOOKS, codebooks)
     made = _make(dataset, array, words, codebooks, settings)
     if settings.permuted is not None:

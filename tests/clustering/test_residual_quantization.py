@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gr_jax.clustering import quantize, reconstruct, residual_quantization
+from gr_jax.clustering import fit_to_codes, quantize, reconstruct, residual_quantization
 from gr_jax.errors import InputError
 
 LEVELS, SIZE, WIDTH = 3, 8, 12
@@ -124,6 +124,41 @@ def test_the_error_is_not_above_faiss_s(points):
     assert ours < 1.05 * error
 
 
+def test_codebooks_that_are_fitted_together_are_nearer(points, learnt):
+    errors = [
+        residual_quantization(points, levels=LEVELS, bits=3, beams=4, seed=1, refits=refits).error
+        for refits in (0, 1, 8)
+    ]
+    assert errors[0] == learnt.error
+    assert errors[0] > 1.05 * errors[1] > 1.05 * errors[2]
+
+
+def test_codewords_are_those_of_least_squares(points, learnt):
+    """Against the solution of the stacked system, in which each codeword is one more point."""
+    codes = learnt.codes.copy()
+    codes[codes[:, 1] == 5, 1] = 2  # a codeword that no point has
+    found = fit_to_codes(points, codes, learnt.codebooks)
+    design = np.zeros((len(points), LEVELS, SIZE))
+    for level in range(LEVELS):
+        design[np.arange(len(points)), level, codes[:, level]] = 1
+    design = np.concatenate([design.reshape(len(points), -1), np.eye(LEVELS * SIZE)])
+    wanted = np.concatenate([points, learnt.codebooks.reshape(-1, WIDTH)])
+    expected = np.linalg.lstsq(design, wanted, rcond=None)[0].reshape(learnt.codebooks.shape)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(found[1, 5], learnt.codebooks[1, 5], atol=1e-6)
+
+
+def test_fitted_together_the_error_is_not_above_faiss_s(points):
+    faiss = pytest.importorskip("faiss")
+    theirs = faiss.ResidualQuantizer(WIDTH, LEVELS, 3)
+    theirs.train_type = faiss.ResidualQuantizer.Train_default | faiss.ResidualQuantizer.Train_refine_codebook
+    theirs.niter_codebook_refine = 8
+    theirs.train(points)
+    error = ((points - theirs.decode(theirs.compute_codes(points))) ** 2).sum(axis=1).mean()
+    ours = [residual_quantization(points, levels=LEVELS, bits=3, seed=seed, refits=8).error for seed in range(3)]
+    assert np.mean(ours) < 1.05 * error
+
+
 @pytest.mark.parametrize("repeated", [1, 3])
 def test_points_that_are_all_alike(repeated):
     points = np.repeat(np.arange(repeated * 2, dtype=np.float32).reshape(repeated, 2), 60 // repeated, axis=0)
@@ -141,6 +176,7 @@ def test_points_that_are_all_alike(repeated):
         ({"beams": 0}, "beams must be at least 1"),
         ({"iterations": 0}, "iterations must be at least 1"),
         ({"seed": -1}, "seed"),
+        ({"refits": -1}, "refits cannot be negative"),
         ({"metric": "angular"}, "metric"),
     ],
 )

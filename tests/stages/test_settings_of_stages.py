@@ -37,7 +37,7 @@ LATER = {
     systems.ContrastiveTraining: {"margin_mse", "teacher_kl", "in_batch"},
     systems.Network: {"decoder", "pawa_layers", "pawa_width"},
     systems.Training: {"rdrop"},
-    systems.Identifiers: {"permuted", "reserved"},
+    systems.Identifiers: {"permuted", "refits", "reserved"},
     systems.Encoders: {"pretrained_layers"},
     systems.Search: {"unread"},
     systems.QueryGenerating: {"decoder", "frozen"},

@@ -173,7 +173,7 @@ DSI: dict[str, list[str]] = {
     # Of k-means and one docid a document, nothing reads what is of other schemes and of sentences.
     "": [
         "vectors.most_sentences",
-        *each("identifiers", "codebooks bits duplicates reserved title_tokens"),
+        *each("identifiers", "codebooks bits refits duplicates reserved title_tokens"),
         *each("training", SPEED),
     ],
     "hybrid results": ["name"],
@@ -381,7 +381,7 @@ NOTHING_READS = {
     "DSIClusters": {"clusters.margin": "one docid a document", "clusters.sample": "no agglomerative clusters"},
     "NCI": {
         f"identifiers.{name}": "of another scheme"
-        for name in ("codebooks", "bits", "duplicates", "reserved", "title_tokens")
+        for name in ("codebooks", "bits", "refits", "duplicates", "reserved", "title_tokens")
     },
     "DPR": dict.fromkeys(
         each("vectors", "encoder max_length passages most_sentences"), 'no negatives of the kind "cluster"'
@@ -449,7 +449,7 @@ def test_settings_of_other_schemes_count_where_they_are_read(folders):
     of_sentences = dataclasses.replace(dsi, vectors=systems.Vectors(passages="sentences"))
     assert moved(of_sentences, "vectors", "most_sentences") >= {"vectors", "docids", "model"}
     codes = dataclasses.replace(dsi, identifiers=systems.Identifiers(scheme="residual_quantization"))
-    for one in ("codebooks", "bits", "duplicates"):
+    for one in ("codebooks", "bits", "refits", "duplicates"):
         assert moved(codes, "identifiers", one) == {"docids", "examples", "model", "index", "hybrid", "results"}
     assert moved(codes, "identifiers", "branching") == set() == moved(codes, "identifiers", "reserved")
     identifiers = dataclasses.replace(codes.identifiers, duplicates="reserved")
