@@ -37,8 +37,6 @@ MEASURES = ("Success@1", "Success@10", MEASURE)
 GENERATIVE, DENSE = ("GR-codebook", "GR-text"), ("DR", "MVDR")
 LENGTH = 64
 JOINED = "Identifiers.refits=0"  # codebooks that are fitted closely to some documents serve others a little less
-    "Identifiers.refits=0"  # codebooks that are fitted to some documents closely serve those that join a little less
-)
 Values = Mapping[str, float]
 
 
