@@ -19,4 +19,5 @@ from gr_jax.docids.statistics import describe as describe
 from gr_jax.docids.statistics import statistics as statistics
 from gr_jax.docids.titles import title_of as title_of
 from gr_jax.docids.titles import titles as titles
+from gr_jax.docids.token_vectors import codeword_vectors as codeword_vectors
 from gr_jax.docids.token_vectors import token_vectors as token_vectors

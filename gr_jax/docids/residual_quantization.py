@@ -29,6 +29,7 @@ def residual_quantization(
     first_token: int = 2,
     metric: str = "euclidean",
     iterations: int = 10,
+    refits: int = 0,
     progress: bool = False,
 ) -> Docids:
     """One docid for each document: the codes of its vector, one token a level.
@@ -51,6 +52,7 @@ def residual_quantization(
       first_token: tokens below it are left to padding, EOS, ….
       metric: "euclidean" or "cosine".
       iterations: Lloyd steps of a codebook.
+      refits: rounds in which all codebooks are fitted together, or were, where they are given.
       progress: show a bar.
 
     Raises:
@@ -64,10 +66,11 @@ def residual_quantization(
     points = clustering.check_embeddings(embeddings, metric)
     if codebooks is None:
         codebooks = clustering.learn_codebooks(
-            points, levels=levels, bits=bits, seed=seed, iterations=iterations, progress=progress
+            points, levels=levels, bits=bits, seed=seed, iterations=iterations, refits=refits, progress=progress
         )
     codes, errors = clustering.quantize(points, codebooks, beams=beams, progress=progress)
-    meta = {"beams": beams, "seed": seed, "metric": metric, "iterations": iterations}
+    meta: dict[str, Any] = {"beams": beams, "seed": seed, "metric": metric, "iterations": iterations}
+    meta |= {"refits": refits} if refits else {}
     meta["reconstruction_error"] = float(errors.mean(dtype=np.float64))
     bits = int(codebooks.shape[1]).bit_length() - 1
     return docids_of_codes(

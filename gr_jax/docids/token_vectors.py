@@ -51,3 +51,42 @@ def token_vectors(
         if additive:
             left[order] -= np.repeat(sums / sizes[:, None], sizes, axis=0)
     return vectors / np.maximum(counts, 1)[:, None]
+
+
+def codeword_vectors(
+    docids: Docids, embeddings: Float[np.ndarray, "n d"], codebooks: Float[np.ndarray, "levels size d"]
+) -> Float[np.ndarray, "vocab_size d"]:
+    """For each token of docids that are codes, its codeword, whether a document has it or not.
+
+    Numbers behind the codes, which tell documents apart that have the same, all have the mean of what codes leave of
+    the documents: at the start none is likelier than another.
+
+    Args:
+      docids: of residual quantisation.
+      embeddings: of their documents, [num_documents, d].
+      codebooks: that the codes are of.
+
+    Raises:
+      InputError: another number of rows than documents, or other codebooks.
+    """
+    levels = docids.levels or ()
+    sizes = [size for _, size in levels[: docids.meta.get("levels", 0)]]
+    if docids.scheme != "residual_quantization" or sizes != [len(book) for book in codebooks]:
+        raise InputError(
+            f"codebooks {codebooks.shape} are not those of these docids",
+            "Give the codebooks that the docids were made with.",
+            value=docids.scheme,
+        )
+    if len(embeddings) != docids.num_documents:
+        raise InputError(
+            f"embeddings of shape {embeddings.shape} for {docids.num_documents} documents",
+            "Give the embeddings that belong to these docids, one row a document.",
+        )
+    vectors = np.zeros((docids.vocab_size, codebooks.shape[2]), np.float32)
+    for (start, size), book in zip(levels, codebooks, strict=False):
+        vectors[start : start + size] = book
+    row = np.repeat(np.arange(len(docids)), np.diff(docids.offsets))  # --> [entries]
+    left = embeddings[docids.documents] - vectors[docids.tokens[row, : len(codebooks)]].sum(axis=1)
+    for start, size in levels[len(codebooks) :]:
+        vectors[start : start + size] = left.mean(axis=0)
+    return vectors

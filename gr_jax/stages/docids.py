@@ -177,6 +177,7 @@ def _make(
             reserved=settings.reserved,
             codebooks=codebooks,
             seed=settings.seed,
+            refits=settings.refits,
         )
     if settings.scheme == "titles":
         return docids_lib.titles(
@@ -213,6 +214,14 @@ def load_codebooks(folder: pathlib.Path) -> Float[np.ndarray, "levels size d"]:
             "these docids have no codebooks", 'Make them with Identifiers.scheme = "residual_quantization".', file=file
         )
     return storage.load_array(file, dtype=np.float32, ndim=3)
+
+
+def load_codewords(folder: pathlib.Path) -> Float[np.ndarray, "levels size d"] | None:
+    """The codebooks, where the docids' tokens are to start from them: where they were fitted together, or their docids
+    leave room for documents that join. None where tokens start from the documents that have them, as all others do."""
+    meta = load_docids(folder).meta
+    kept = meta.get("refits") or meta.get("collisions") == "reserved"
+    return load_codebooks(folder) if kept else None
 
 
 def load_quantised(folder: pathlib.Path) -> Float[np.ndarray, "documents d"]:

@@ -196,6 +196,7 @@ def initial_parameters(
     vectors: np.ndarray | None,
     seed: int,
     *,
+    codebooks: np.ndarray | None = None,
     unit: bool = False,
 ) -> dict:
     """Random parameters from `seed`, with the pretrained encoder's and the docids' own put in.
@@ -204,6 +205,7 @@ def initial_parameters(
       module, network, pretrained: of `make_network`.
       docids, vectors: what outputs start from, where they do.
       seed: of the rest.
+      codebooks: whose codewords the tokens start from, of docids that are codes; see `docids.load_codewords`.
       unit: scale centroids to length 1: what is written first then is the nearest by angle, however wide a cluster is.
 
     Raises:
@@ -226,7 +228,10 @@ def initial_parameters(
             "Set Network.outputs = 'random', or choose an encoder that is as wide as the vectors.",
         )
     additive = docids.scheme == "residual_quantization"
-    table = docids_lib.token_vectors(docids, vectors, additive=additive)
+    if codebooks is None:
+        table = docids_lib.token_vectors(docids, vectors, additive=additive)
+    else:
+        table = docids_lib.codeword_vectors(docids, vectors, codebooks)
     if unit:
         table = _unit_rows(table)
     if not additive:  # tokens that never end a docid stand for clusters

@@ -17,7 +17,7 @@ from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.dense_encoder import DenseEncoder
 from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.stages import networks, training
-from gr_jax.stages.docids import load_docids, load_docids_of_vectors
+from gr_jax.stages.docids import load_codewords, load_docids, load_docids_of_vectors
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
 from gr_jax.stages.networks import Network
@@ -127,7 +127,9 @@ def model(
     module, pretrained = networks.make_network(network, words.size, ids, tower, query_pooling=query_pooling)
     document_vectors = np.asarray(load_vectors(vectors))
     named = load_docids_of_vectors(docids)
-    params = networks.initial_parameters(module, network, pretrained, named, document_vectors, settings.seed)
+    params = networks.initial_parameters(
+        module, network, pretrained, named, document_vectors, settings.seed, codebooks=load_codewords(docids)
+    )
     dataset = load_dataset(corpus)
     evaluate = None
     if settings.dev_queries and len(dataset.qrels.get("dev", ())):
@@ -177,7 +179,9 @@ def untrained(
     module, pretrained = networks.make_network(network, words.size, ids, tower, query_pooling=query_pooling)
     named = load_docids_of_vectors(docids)
     document_vectors = np.asarray(load_vectors(vectors))
-    params = networks.initial_parameters(module, network, pretrained, named, document_vectors, seed=0)
+    params = networks.initial_parameters(
+        module, network, pretrained, named, document_vectors, seed=0, codebooks=load_codewords(docids)
+    )
     network_folder.save_network(place.folder, module, params)
     training.keep_curves(place)
 

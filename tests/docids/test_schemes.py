@@ -1,8 +1,17 @@
 import numpy as np
 import pytest
 
+from gr_jax import clustering
+from gr_jax import docids as docids_lib
 from gr_jax.clustering import cluster_hierarchically, nearby_clusters
-from gr_jax.docids import atomic, hierarchical_kmeans, naive_numeric, residual_quantization, token_vectors
+from gr_jax.docids import (
+    atomic,
+    codeword_vectors,
+    hierarchical_kmeans,
+    naive_numeric,
+    residual_quantization,
+    token_vectors,
+)
 from gr_jax.errors import InputError
 
 
@@ -188,6 +197,26 @@ def test_additive_token_vectors_of_quantised_documents_sum_to_their_embeddings()
     sums = np.stack([vectors[sequence_of(docids, document)].sum(0) for document in range(len(points))])
     np.testing.assert_allclose(points - sums, left, atol=1e-5)
     assert (left**2).sum(1).mean() <= docids.meta["reconstruction_error"] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("collisions, refits", [("reserved", 0), ("reserved", 3), ("number", 3)])
+def test_codewords_sum_to_what_codes_stand_for(collisions, refits):
+    points = embeddings()
+    books = clustering.learn_codebooks(points, levels=3, bits=2, refits=refits)
+    docids = residual_quantization(points, codebooks=books, collisions=collisions, refits=refits)
+    vectors = codeword_vectors(docids, points, books)
+    wanted = clustering.reconstruct(docids_lib.codes_of(docids), books)
+    for document in range(len(points)):
+        tokens = sequence_of(docids, document)
+        np.testing.assert_allclose(vectors[tokens[:3]].sum(axis=0), wanted[document], atol=1e-5)
+        for token in tokens[3:]:
+            np.testing.assert_allclose(vectors[token], (points - wanted).mean(axis=0), atol=1e-5)
+    with pytest.raises(InputError, match="are not those of these docids"):
+        codeword_vectors(docids, points, books[:, :2])
+    with pytest.raises(InputError, match="are not those of these docids"):
+        codeword_vectors(docids, points, books[:2])
+    with pytest.raises(InputError, match="are not those of these docids"):
+        codeword_vectors(atomic(len(points)), points, books)
 
 
 def test_token_vectors_refuse_embeddings_of_another_corpus():
