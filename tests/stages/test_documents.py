@@ -107,22 +107,25 @@ def test_docids_that_need_no_vectors(beir, tmp_path, scheme, expected):
     assert docids_of(corpus, *others, other, VECTORS).key == stage.key
 
 
-@pytest.mark.parametrize("duplicates", ["number", "share"])
-def test_docids_of_quantised_vectors(beir, tmp_path, duplicates):
+@pytest.mark.parametrize("duplicates, refits", [("number", 0), ("share", 0), ("number", 2), ("reserved", 0)])
+def test_docids_of_quantised_vectors(beir, tmp_path, duplicates, refits):
     corpus = corpus_of(beir)
     embedded = vectors_of(corpus, VECTORS)
     chosen = Identifiers(
-        scheme="residual_quantization", codebooks=2, bits=2, duplicates=duplicates, seed=2, branching=9
+        scheme="residual_quantization", codebooks=2, bits=2, duplicates=duplicates, seed=2, branching=9, refits=refits
     )
     stage = docids_of(corpus, embedded, vocabulary(corpus), chosen, VECTORS)
     assert stage.inputs == {"corpus": corpus, "vectors": embedded} and "branching" not in stage.config["scheme"]
     folders = made(tmp_path, corpus, embedded, stage)
     expected = docids_lib.residual_quantization(
-        np.asarray(vector_stages.load_vectors(folders["vectors"])), levels=2, bits=2, collisions=duplicates, seed=2
-    )
+        np.asarray(vector_stages.load_vectors(folders["vectors"])), levels=2, bits=2, collisions=duplicates, seed=2,
+        refits=refits,
+    )  # fmt: skip
     docids = docid_stages.load_docids(folders["docids"])
     np.testing.assert_array_equal(docids.tokens, expected.tokens)
     assert docids.meta == expected.meta and docids.num_documents == 24
+    books = docid_stages.load_codewords(folders["docids"])
+    assert (books is None) == (duplicates != "reserved" and not refits)
 
 
 @pytest.mark.parametrize("duplicates", ["number", "share"])

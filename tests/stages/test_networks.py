@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
-from gr_jax.docids import hierarchical_kmeans, residual_quantization
+from gr_jax import clustering
+from gr_jax.docids import codes_of, hierarchical_kmeans, residual_quantization
 from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
 from gr_jax.models import EncoderDecoder
@@ -68,6 +69,18 @@ def test_outputs_from_codebooks():
     ].T
     sums = np.stack([table[docids.sequence(docids.rows_of(document)[0])].sum(0) for document in range(20)]) * 0.1
     assert ((sums - VECTORS) ** 2).sum(1).mean() <= docids.meta["reconstruction_error"] * 1.001 < 0.1
+
+
+def test_outputs_from_codebooks_that_were_fitted_together():
+    """The logits of a document's codes sum to the product with the very vector that the codes stand for."""
+    books = clustering.learn_codebooks(VECTORS, levels=3, bits=3, refits=4)
+    docids = residual_quantization(VECTORS, codebooks=books, refits=4)
+    settings = network(outputs="centroid", temperature=0.1)
+    module, _ = networks.make_network(settings, 259, docids)
+    params = networks.initial_parameters(module, settings, None, docids, VECTORS, 0, codebooks=books)
+    table = params["decoder"]["logits_dense"]["kernel"].T
+    sums = np.stack([table[docids.sequence(docids.rows_of(document)[0])[:3]].sum(0) for document in range(20)]) * 0.1
+    np.testing.assert_allclose(sums, clustering.reconstruct(codes_of(docids), books), atol=1e-5)
 
 
 def test_vectors_of_another_width_are_refused():
