@@ -4,8 +4,8 @@ Mode `distractors`: systems are trained on 10,000 introductions of `wiki_intro_1
 answer the same questions from 32,000, 100,000 and all 178,775 of them. Parameters and codebooks stay; a hash of them is
 in every row, and the row of the slope counts how many there are. A document is encoded once, 64 tokens of it.
 Bi-encoder and late interaction are those of the other studies, of 31 random negatives and width 128. GR-codebook writes
-six codes and a number (`dsi_codebook`), GR-text titles (`genre`). Token vectors of all documents are mapped from the
-disk, so that late interaction fits at every size.
+six codes and a number (`dsi_codebook`), of codebooks that are not fitted together. GR-text writes titles (`genre`).
+Token vectors of all documents are mapped from the disk, so that late interaction fits at every size.
 
 A slope is RR@10 a doubling of the documents: least squares over the sizes, of every question, with an interval by
 bootstrap over questions. One seed: an interval says nothing of other trainings. Before anything was trained: 938

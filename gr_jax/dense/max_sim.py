@@ -29,6 +29,8 @@ _LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
 _ON_CPU, _ELSEWHERE = (8, 1 << 13), (64, 1 << 17)
 # Bytes of token vectors that a device keeps where nobody says whether it shall.
 _KEPT = 1 << 32
+# Tokens above which fewer queries are scored at a time, and queries that always are, or are made up to.
+_LONG, _LEAST = 64, 8
 
 
 def max_sim(
@@ -87,12 +89,12 @@ class MaxSimSearch:
     Args:
       vectors: of the documents, usually memory-mapped.
       resident: keep all blocks on the device, in the precision that they are stored in. False reads them anew for every
-        batch of queries, and needs memory for one block only. None keeps up to 4 GiB, and nothing on a CPU, whose
-        memory they are mapped into anyway.
+        batch of queries, and needs memory for one block only. None keeps them where they are stored in up to 4 GiB,
+        padding not counted, and nothing on a CPU, into whose memory they are mapped anyway.
       shard_documents: documents whose scores are held at a time.
       block_tokens: token vectors scored at a time; `batch · query length · block_tokens` products are in memory. None
         takes 8,192 on a CPU and 131,072 elsewhere.
-      batch: queries scored at a time. None takes 8 on a CPU and 64 elsewhere.
+      batch: queries scored at a time, fewer where they are long. None takes 8 on a CPU and 64 elsewhere.
       mesh: spread the documents of every block over all of its devices.
     """
 
@@ -157,8 +159,11 @@ class MaxSimSearch:
         lengths = _counted(weights)
         order = np.argsort(lengths, kind="stable")  # padding costs as much as words: those of similar length together
         places, best = np.full((len(queries), k), -1, np.int32), np.full((len(queries), k), -np.inf, np.float32)
-        for start in range(0, len(queries), self._batch):
+        start = 0
+        while start < len(queries):
             rows = order[start : start + self._batch]
+            rows = rows[: max(_LEAST, self._batch * _LONG // max(int(lengths[rows[-1]]), 1))]
+            start += len(rows)
             width = _bucket(int(lengths[rows[-1]]))
             asked = self._prepare(queries[rows, :width], weights[rows, :width])
             mask = None if allowed is None else allowed[rows]
@@ -219,7 +224,8 @@ class MaxSimSearch:
         return queries, weights
 
     def _prepare(self, queries: np.ndarray, weights: np.ndarray) -> tuple[Array, Array]:
-        vectors, padded = (jnp.asarray(array) for array in _pad_queries(queries, weights, self._batch))
+        count = min(self._batch, max(_LEAST, 1 << (len(queries) - 1).bit_length()))  # few are compiled
+        vectors, padded = (jnp.asarray(array) for array in _pad_queries(queries, weights, count))
         return vectors, padded
 
     def _score_shard(

@@ -22,7 +22,7 @@ def token_vectors(
       embeddings: [num_documents, d].
       additive: instead, the mean of what the tokens before leave of the embeddings: a document's embedding is then
         about the sum of its tokens' vectors, and a query's product with it the sum of its products with theirs. For
-        residual quantisation these are the codebooks.
+        residual quantisation these are about the codebooks, as long as they were not fitted together.
 
     Returns:
       float32[vocab_size, d]; rows of tokens that no docid has (padding, EOS, …) are zero.
@@ -86,7 +86,9 @@ def codeword_vectors(
     for (start, size), book in zip(levels, codebooks, strict=False):
         vectors[start : start + size] = book
     row = np.repeat(np.arange(len(docids)), np.diff(docids.offsets))  # --> [entries]
-    left = embeddings[docids.documents] - vectors[docids.tokens[row, : len(codebooks)]].sum(axis=1)
+    left = embeddings[docids.documents].astype(np.float32)
+    for level in range(len(codebooks)):
+        left -= vectors[docids.tokens[row, level]]
     for start, size in levels[len(codebooks) :]:
         vectors[start : start + size] = left.mean(axis=0)
     return vectors

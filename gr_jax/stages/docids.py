@@ -47,7 +47,8 @@ class Identifiers(Settings):
       seed: of the clustering, or of the codebooks.
       codebooks, bits: of residual quantisation: so many tokens, each one of 2^bits codes.
       refits: of residual quantisation: rounds, at most, in which all codebooks are fitted together, so that codes stand
-        for their documents more closely.
+        for their documents more closely. Tokens then start from their codewords. Memory grows with the square of
+        codebooks · 2^bits.
       duplicates: of documents with the same codes or the same title: "number" tells them apart, "share" gives them one
         docid. "reserved", of codes: every docid ends in one of `reserved` numbers, so that the tokens are the same
         whatever the documents, and more of these can join.
@@ -151,6 +152,7 @@ def docids(
     if settings.permuted is not None:
         dealt = np.random.default_rng(settings.permuted).permutation(len(owner))
         made = made.for_documents(dealt, len(owner))
+        made.meta.pop("refits", None)  # codewords would lead to the documents that the docids were taken from
     made.save(place.folder / "of_vectors")
     made = made.for_documents(owner, len(dataset.corpus))
     made.save(place.folder / "docids")
@@ -217,11 +219,9 @@ def load_codebooks(folder: pathlib.Path) -> Float[np.ndarray, "levels size d"]:
 
 
 def load_codewords(folder: pathlib.Path) -> Float[np.ndarray, "levels size d"] | None:
-    """The codebooks, where the docids' tokens are to start from them: where they were fitted together, or their docids
-    leave room for documents that join. None where tokens start from the documents that have them, as all others do."""
-    meta = load_docids(folder).meta
-    kept = meta.get("refits") or meta.get("collisions") == "reserved"
-    return load_codebooks(folder) if kept else None
+    """The codebooks, where they were fitted together: tokens are to start from these. None: they start from means over
+    the documents that have them, as all others do."""
+    return load_codebooks(folder) if load_docids(folder).meta.get("refits") else None
 
 
 def load_quantised(folder: pathlib.Path) -> Float[np.ndarray, "documents d"]:

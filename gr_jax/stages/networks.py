@@ -41,7 +41,8 @@ class Network(Settings):
       encoder_layers, decoder_layers, heads, mlp_width: sizes; `encoder_layers` counts only for "t5".
       dropout: rate.
       query_residual: add the pooled encoding of the query to every decoder feature.
-      outputs: docid embeddings and outputs start "random", or from the "centroid" of the documents under each token.
+      outputs: docid embeddings and outputs start "random", or from the "centroid" of the documents under each token;
+        codes whose codebooks were fitted together (`Identifiers.refits`) from their codewords.
       temperature: of the initialised outputs: logit = cosine / temperature.
       cluster_temperature: the same for tokens that end no docid; higher, so that clusters steer and documents decide.
         Codes of residual quantisation all start with `temperature`: a document is the sum of its codes.
@@ -205,7 +206,7 @@ def initial_parameters(
       module, network, pretrained: of `make_network`.
       docids, vectors: what outputs start from, where they do.
       seed: of the rest.
-      codebooks: whose codewords the tokens start from, of docids that are codes; see `docids.load_codewords`.
+      codebooks: whose codewords the tokens start from, of docids that are codes; see `stages.docids.load_codewords`.
       unit: scale centroids to length 1: what is written first then is the nearest by angle, however wide a cluster is.
 
     Raises:

@@ -11,6 +11,7 @@ from benchmarks.recipe_runs import RecipeRun
 from gr_jax import systems
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
+from gr_jax.models import network_folder
 from gr_jax.stages.docids import load_codebooks, load_docids, load_quantised
 from gr_jax.stages.vectors import load_vectors
 from tests import small_data, small_dsi
@@ -85,3 +86,23 @@ def test_tables_start_at_random_where_the_study_says_so():
     assert (one["network"]["outputs"], other["network"]["outputs"]) == ("centroid", "random")
     assert one | {"network": other["network"]} == other
     assert (one["identifiers"]["codebooks"], one["identifiers"]["bits"]) == (6, 8)
+
+
+def test_an_untrained_writer_searches_what_its_codes_stand_for(tmp_path):
+    """Its tokens start from the codewords, where codebooks were fitted together."""
+    source = small_data.write_beir(tmp_path / "beir", count=24)
+    identifiers = systems.Identifiers(
+        scheme="residual_quantization", codebooks=3, bits=2, refits=3, duplicates="reserved"
+    )
+    made = small_dsi.dsi(
+        identifiers=identifiers,
+        training=None,
+        network=small_dsi.network(outputs="centroid", temperature=0.5, width=128),
+    )
+    made.run(source, tmp_path / "run", shared_dir=tmp_path / "shared", say=small_dsi.quiet)
+    run = SmallRun("", "", "", root=str(tmp_path))
+    folder = run.input_folder("model", "docids")
+    books, docids = load_codebooks(folder), load_docids(folder)
+    table = network_folder.load_network(run.folder / "model")[1]["decoder"]["logits_dense"]["kernel"].T
+    for (start, size), book in zip(docids.levels, books, strict=False):
+        np.testing.assert_allclose(table[start : start + size], book / 0.5, atol=1e-5)

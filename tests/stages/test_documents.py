@@ -125,7 +125,17 @@ def test_docids_of_quantised_vectors(beir, tmp_path, duplicates, refits):
     np.testing.assert_array_equal(docids.tokens, expected.tokens)
     assert docids.meta == expected.meta and docids.num_documents == 24
     books = docid_stages.load_codewords(folders["docids"])
-    assert (books is None) == (duplicates != "reserved" and not refits)
+    assert (books is None) == (not refits)
+    if refits:
+        np.testing.assert_array_equal(books, docid_stages.load_codebooks(folders["docids"]))
+
+
+def test_codes_that_were_dealt_to_other_documents_start_from_means(beir, tmp_path):
+    corpus = corpus_of(beir)
+    embedded = vectors_of(corpus, VECTORS)
+    chosen = Identifiers(scheme="residual_quantization", codebooks=2, bits=2, refits=2, permuted=0)
+    stage = docids_of(corpus, embedded, vocabulary(corpus), chosen, VECTORS)
+    assert docid_stages.load_codewords(made(tmp_path, corpus, embedded, stage)["docids"]) is None
 
 
 @pytest.mark.parametrize("duplicates", ["number", "share"])
