@@ -280,6 +280,7 @@ def _with_head(
 DEFAULT_MULTIPLIERS = {
     "pretrained encoder": {"encoder": 0.05},
     "outputs from centroids": {"decoder/logits_dense": 0.1, "decoder_token_embedder": 0.01, "decoder": 0.01},
+    "outputs from codewords": {"decoder/logits_dense": 0.0, "decoder_token_embedder": 0.0, "decoder": 0.0},
     "random outputs": {"decoder/logits_dense": 50.0},
     # A row is shared by all clusters that have its token: what moves it for one moves it for the others.
     "decoder head": {"decoder/logits_dense": 0.01, "decoder_token_embedder": 1e-3, "decoder": 1e-3, "pawa": 1e-4},
@@ -287,14 +288,19 @@ DEFAULT_MULTIPLIERS = {
 
 
 def learning_rate_multipliers(
-    module: models.EncoderDecoder, network: Network, pretrained: Mapping[str, Any] | None
+    module: models.EncoderDecoder,
+    network: Network,
+    pretrained: Mapping[str, Any] | None,
+    *,
+    codewords: bool = False,
 ) -> dict[str, float]:
     """Which parameters move how much, where nobody says otherwise.
 
     A pretrained encoder is fine-tuned at a twentieth of the learning rate, its word embeddings and lower half not at
     all. Where docid tokens start from centroids the network retrieves before it is trained, and a decoder that learns
-    quickly unlearns that: it and the tokens move slowly. A random output table moves fast, for each of its rows gets
-    few examples. (Chosen on a dev split.)
+    quickly unlearns that: it and the tokens move slowly. Where they start from `codewords`, whose sums stand for
+    documents, they do not move at all, and the question's encoder learns alone. A random output table moves fast, for
+    each of its rows gets few examples. (Chosen on a dev split.)
     """
     factors: dict[str, float] = {}
     if pretrained is not None:
@@ -304,7 +310,7 @@ def learning_rate_multipliers(
         factors |= {f"encoder/layers_{layer}": 0.0 for layer in range(layers // 2)}
         factors |= DEFAULT_MULTIPLIERS["pretrained encoder"]
     if network.outputs == "centroid":
-        factors |= DEFAULT_MULTIPLIERS["outputs from centroids"]
+        factors |= DEFAULT_MULTIPLIERS["outputs from codewords" if codewords else "outputs from centroids"]
         if network.pawa_layers:
             factors |= DEFAULT_MULTIPLIERS["decoder head"]
     elif pretrained is not None:

@@ -127,8 +127,9 @@ def model(
     module, pretrained = networks.make_network(network, words.size, ids, tower, query_pooling=query_pooling)
     document_vectors = np.asarray(load_vectors(vectors))
     named = load_docids_of_vectors(docids)
+    codebooks = load_codewords(docids)
     params = networks.initial_parameters(
-        module, network, pretrained, named, document_vectors, settings.seed, codebooks=load_codewords(docids)
+        module, network, pretrained, named, document_vectors, settings.seed, codebooks=codebooks
     )
     dataset = load_dataset(corpus)
     evaluate = None
@@ -156,7 +157,7 @@ def model(
             seed=settings.seed,
         ),
         initial_params=params,
-        multipliers=networks.learning_rate_multipliers(module, network, pretrained),
+        multipliers=networks.learning_rate_multipliers(module, network, pretrained, codewords=codebooks is not None),
         evaluate=evaluate,
     )
     network_folder.save_network(place.folder, module, training.fit(place, task, settings).params)
