@@ -27,7 +27,7 @@ from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.retrievers.query_reader import QueryReader
 from gr_jax.stages import networks, training
 from gr_jax.stages.asked import load_asked
-from gr_jax.stages.docids import load_docids
+from gr_jax.stages.docids import load_codewords, load_docids
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
 from gr_jax.stages.networks import Network
@@ -303,7 +303,9 @@ def model(
         batches=DocidListBatches(lists, targets, written, settings.batch_size),
         initial_params=params,
         # A student that began with a pretrained encoder has all that one has.
-        multipliers=networks.learning_rate_multipliers(module, network, None if network.encoder == "t5" else params),
+        multipliers=networks.learning_rate_multipliers(
+            module, network, None if network.encoder == "t5" else params, codewords=load_codewords(docids) is not None
+        ),
         evaluate=evaluate,
     )
     network_folder.save_network(place.folder, module, training.fit(place, task, settings).params)

@@ -88,17 +88,15 @@ def test_tables_start_at_random_where_the_study_says_so():
     assert (one["identifiers"]["codebooks"], one["identifiers"]["bits"]) == (6, 8)
 
 
-def test_an_untrained_writer_searches_what_its_codes_stand_for(tmp_path):
-    """Its tokens start from the codewords, where codebooks were fitted together."""
+@pytest.mark.parametrize("training", [None, small_dsi.training()])
+def test_a_writer_keeps_the_codewords_that_it_starts_from(tmp_path, training):
+    """Where codebooks were fitted together. What is trained is the encoder of questions."""
     source = small_data.write_beir(tmp_path / "beir", count=24)
     identifiers = systems.Identifiers(
         scheme="residual_quantization", codebooks=3, bits=2, refits=3, duplicates="reserved"
     )
-    made = small_dsi.dsi(
-        identifiers=identifiers,
-        training=None,
-        network=small_dsi.network(outputs="centroid", temperature=0.5, width=128),
-    )
+    network = small_dsi.network(outputs="centroid", temperature=0.5, width=128)
+    made = small_dsi.dsi(identifiers=identifiers, training=training, network=network)
     made.run(source, tmp_path / "run", shared_dir=tmp_path / "shared", say=small_dsi.quiet)
     run = SmallRun("", "", "", root=str(tmp_path))
     folder = run.input_folder("model", "docids")

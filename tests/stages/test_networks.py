@@ -81,6 +81,10 @@ def test_outputs_from_codebooks_that_were_fitted_together():
     table = params["decoder"]["logits_dense"]["kernel"].T
     sums = np.stack([table[docids.sequence(docids.rows_of(document)[0])[:3]].sum(0) for document in range(20)]) * 0.1
     np.testing.assert_allclose(sums, clustering.reconstruct(codes_of(docids), books), atol=1e-5)
+    for codewords in (False, True):
+        factors = networks.learning_rate_multipliers(module, settings, None, codewords=codewords)
+        assert factors.keys() == {"decoder", "decoder/logits_dense", "decoder_token_embedder"}
+        assert all((factor == 0) == codewords for factor in factors.values())
 
 
 def test_vectors_of_another_width_are_refused():
