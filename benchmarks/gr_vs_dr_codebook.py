@@ -28,7 +28,7 @@ from gr_jax.stages.docids import load_quantised
 from gr_jax.stages.vectors import load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
 
-GROUP, SYSTEM = "gr_vs_dr", "DSI"
+GROUP = "gr_vs_dr"
 SPLITS = {"squad_dev": ("test", "test_unseen"), "nq_boolq_dev": ("test",)}
 MEASURES = ("Success@1", "Success@10", "RR@10")
 SEEDS = (0,)  # no curve: one training at the standard budget, as of the other headlines
@@ -55,13 +55,13 @@ def runs(data: str, *flags: str, label: str = "") -> tuple[RecipeRun, ...]:
 
 def reached(made: Sequence[RecipeRun], split: str) -> Values:
     """What the writer reached, and its longest training."""
-    values = dict(pooled.evaluation(made, SYSTEM, [split], MEASURES))
+    values = dict(pooled.of_indices(made, [split], MEASURES))
     return values | {"core-minutes": max(run.core_minutes() for run in made)}
 
 
 def above(first: Sequence[RecipeRun], second: Sequence[RecipeRun], data: str) -> Values:
     """How far one is above another, over all splits."""
-    return pooled.differences(*(pooled.evaluation(one, SYSTEM, SPLITS[data], MEASURES) for one in (first, second)))
+    return pooled.differences(*(pooled.of_indices(one, SPLITS[data], MEASURES) for one in (first, second)))
 
 
 def minilm(run: RecipeRun) -> DenseEncoder:

@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+import gr_jax
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
-from gr_jax.evaluation import Evaluation, compare
+from gr_jax import retrievers, storage
+from gr_jax.corpus import Run, read_beir
+from gr_jax.evaluation import Evaluation, compare, evaluate
+from gr_jax.stages.results import DEPTH
 
 
 def together(evaluations: Sequence[Evaluation]) -> Evaluation:
@@ -31,6 +35,28 @@ def evaluation(runs: Sequence[RecipeRun], name: str, splits: Sequence[str], meas
     for run in runs:
         run.make()
     return mean_over_seeds([together([run.evaluation(split, name, measures) for split in splits]) for run in runs])
+
+
+def of_indices(runs: Sequence[RecipeRun], splits: Sequence[str], measures: Sequence[str]) -> Evaluation:
+    """The same, of what the runs' own indices answer. No report is made, which would have the combination with BM25
+    answer too. Answers are kept beside the index."""
+    return mean_over_seeds([together([_answered(run, split, measures) for split in splits]) for run in runs])
+
+
+def _answered(run: RecipeRun, split: str, measures: Sequence[str]) -> Evaluation:
+    run.index()
+    index, dataset = run.folder / "index", read_beir(run.source)
+    file = run.folder / "answers" / f"{split}-{storage.read_folder(index, verify=False).made_from}.trec"
+    if not file.is_file():
+        searcher = gr_jax.load(index)
+        found = retrievers.retrieve_run(
+            searcher.retriever, dataset.split_queries(split), searcher.corpus, k=DEPTH, progress=True
+        )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_suffix(".unfinished")
+        found.save(unfinished)
+        unfinished.rename(file)
+    return evaluate(Run.load(file), dataset.split(split), measures)
 
 
 def differences(own: Evaluation, theirs: Evaluation) -> Mapping[str, float]:

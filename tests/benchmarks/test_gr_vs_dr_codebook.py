@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from benchmarks import gr_vs_dr_codebook
+from benchmarks import gr_vs_dr_codebook, pooled
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax import systems
 from gr_jax.corpus import read_beir
@@ -32,6 +32,9 @@ class SmallRun(RecipeRun):
         return pathlib.Path(self.root) / "beir"
 
     def train(self):
+        pass
+
+    def index(self):
         pass
 
 
@@ -104,3 +107,15 @@ def test_a_writer_keeps_the_codewords_that_it_starts_from(tmp_path, training):
     table = network_folder.load_network(run.folder / "model")[1]["decoder"]["logits_dense"]["kernel"].T
     for (start, size), book in zip(docids.levels, books, strict=False):
         np.testing.assert_allclose(table[start : start + size], book / 0.5, atol=1e-5)
+
+
+def test_an_index_answers_what_its_report_says(run):
+    """And is asked once."""
+    found = pooled.of_indices([run], ["test"], ["Success@1", "RR@10"])
+    reported = run.evaluation("test", "DSI", ["Success@1", "RR@10"])
+    assert found.query_ids == reported.query_ids
+    for name, values in reported.per_query.items():
+        np.testing.assert_array_equal(found.per_query[name], values)
+    (answers,) = (run.folder / "answers").iterdir()
+    answers.write_text("".join(line for line in answers.read_text().splitlines(keepends=True) if " 1 " not in line))
+    assert pooled.of_indices([run], ["test"], ["Success@1"])["Success@1"] != found["Success@1"]
