@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from benchmarks import gr_vs_dr_dense, gr_vs_dr_late, grown, harness
+from benchmarks import gr_vs_dr_dense, gr_vs_dr_late, grown, harness, pooled
 from benchmarks.grown import WHOLE, Growing
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax import retrievers, storage
@@ -71,15 +71,12 @@ def answered(system: str, part: str) -> tuple[Evaluation, float]:
     answering = grown.SYSTEMS[system](documents, count)
     dataset = read_beir(documents.run.source)
     file = documents.folder("answers", f"{answering.fingerprint:.0f} {count} {DEPTH}") / f"{SPLIT}.trec"
-    if not file.is_file():
-        found = retrievers.retrieve_run(
-            answering.retriever, dataset.split_queries(SPLIT), documents.first(count), k=DEPTH, progress=True
-        )
-        file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = file.with_suffix(".unfinished")
-        found.save(unfinished)
-        unfinished.rename(file)
-    return evaluate(Run.load(file), dataset.split(SPLIT), MEASURES), answering.fingerprint
+
+    def ask() -> Run:
+        asked = dataset.split_queries(SPLIT)
+        return retrievers.retrieve_run(answering.retriever, asked, documents.first(count), k=DEPTH, progress=True)
+
+    return evaluate(pooled.kept(file, ask), dataset.split(SPLIT), MEASURES), answering.fingerprint
 
 
 def reached(system: str, part: str) -> Values:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -47,16 +48,22 @@ def _answered(run: RecipeRun, split: str, measures: Sequence[str]) -> Evaluation
     run.index()
     index, dataset = run.folder / "index", read_beir(run.source)
     file = run.folder / "answers" / f"{split}-{storage.read_folder(index, verify=False).made_from}.trec"
+
+    def ask() -> Run:
+        searcher, asked = gr_jax.load(index), dataset.split_queries(split)
+        return retrievers.retrieve_run(searcher.retriever, asked, searcher.corpus, k=DEPTH, progress=True)
+
+    return evaluate(kept(file, ask), dataset.split(split), measures)
+
+
+def kept(file: pathlib.Path, ask: Callable[[], Run]) -> Run:
+    """Answers that are kept in a file; where there is none, those of `ask`."""
     if not file.is_file():
-        searcher = gr_jax.load(index)
-        found = retrievers.retrieve_run(
-            searcher.retriever, dataset.split_queries(split), searcher.corpus, k=DEPTH, progress=True
-        )
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_suffix(".unfinished")
-        found.save(unfinished)
+        ask().save(unfinished)
         unfinished.rename(file)
-    return evaluate(Run.load(file), dataset.split(split), measures)
+    return Run.load(file)
 
 
 def differences(own: Evaluation, theirs: Evaluation) -> Mapping[str, float]:
