@@ -34,10 +34,14 @@ def test_settings_are_the_same_at_both_sizes():
 
 
 def test_systems_are_those_of_the_other_mode():
-    """But for how they are trained."""
+    """But for how they are trained, and whether codebooks serve documents that join."""
     for system, run in gr_vs_dr_growth.runs().items():
         mine, others = settings_of(PARTS[0])[system], run.configs()[0]["settings"]
-        assert {name for name in mine if mine[name] != others[name]} <= {"training", "pseudo_queries"}
+        different = {name for name in mine if mine[name] != others[name]} - {"training", "pseudo_queries"}
+        assert different == ({"identifiers"} if system == "GR-codebook" else set())
+        for name in different:
+            assert others[name] == {one: value for one, value in mine[name].items() if one != "refits"}
+            assert mine[name]["refits"] > 0
     assert set(gr_vs_dr_matched.NAMES) == set(grown.SYSTEMS)
 
 
