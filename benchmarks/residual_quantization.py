@@ -6,8 +6,8 @@ residuals). They take turns, three times; ratios are medians of neighbouring tur
 whose seconds stand by themselves. The vectors are MiniLM's, made once (about 10 minutes on 2 cores) and kept in
 `runs/benchmarks/`; then about 4 minutes.
 
-With few documents, codebooks that are fitted together come much closer to them. The other row is of those, on the 2,067
-documents of `squad_dev`, beside faiss with `Train_refine_codebook`, as many rounds each.
+The other row is of codebooks that are fitted together, which is for few documents: the 2,067 of `squad_dev`, beside
+faiss with `Train_refine_codebook`, as many rounds each.
 """
 
 from __future__ import annotations
