@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks import dgr_lists, harness, ngram_scoring, pooled
 from benchmarks.recipe_runs import RecipeRun
+from gr_jax import storage
 from gr_jax.losses.ranking import RANKING_LOSSES
 
 GROUP, DATA, MEASURE = "ngram", "squad_dev", "RR@10"
@@ -203,4 +204,4 @@ def draw(current: Mapping[str, Values], titles: Sequence[str]) -> None:
                 {"gain": sorted(found.items())}, title=f"{DATA}, dev", x=axis, y=f"gain in {MEASURE}",
                 logarithmic=name == "margin",
             )  # fmt: skip
-            (harness.RESULTS / f"dgr_{name}.svg").write_bytes(plots.to_svg(figure))
+            storage.write_bytes(harness.RESULTS / f"dgr_{name}.svg", plots.to_svg(figure))

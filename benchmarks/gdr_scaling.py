@@ -22,6 +22,7 @@ from benchmarks import harness, records
 from benchmarks.gdr_quality import CLUSTERS, gaps
 from benchmarks.recipe_runs import RecipeRun
 from benchmarks.systems import System
+from gr_jax import storage
 
 NAME = "gdr_scaling"
 DATA, SIZES = "wiki_intro_179k", {"10k": 10_000, "32k": 32_000, "100k": 100_000}
@@ -94,7 +95,7 @@ def draw() -> None:
         figure = plots.curves(
             curves, title="R@100 on wiki_intro_179k, 1,000 clusters", x="documents", y="R@100", logarithmic=True
         )
-        (harness.RESULTS / f"{NAME}.svg").write_bytes(plots.to_svg(figure))
+        storage.write_bytes(harness.RESULTS / f"{NAME}.svg", plots.to_svg(figure))
 
 
 def _row(system: str, size: str, how: str) -> harness.Row:

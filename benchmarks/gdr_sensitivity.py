@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks import harness, records
 from benchmarks.gdr_quality import Values, small
 from benchmarks.recipe_runs import RecipeRun
+from gr_jax import storage
 from gr_jax.corpus import read_beir
 
 NAME = "gdr_sensitivity"
@@ -89,7 +90,7 @@ def draw() -> None:
             figure = plots.curves(
                 curves, title="squad_dev, dev", x=AXES[parameter], y="", logarithmic=parameter != "beta"
             )
-            (harness.RESULTS / f"gdr_{parameter}.svg").write_bytes(plots.to_svg(figure))
+            storage.write_bytes(harness.RESULTS / f"gdr_{parameter}.svg", plots.to_svg(figure))
 
 
 def rows() -> list[harness.Row]:

@@ -20,6 +20,7 @@ import numpy as np
 import gr_jax
 from benchmarks import harness, pooled
 from benchmarks.recipe_runs import RecipeRun
+from gr_jax import storage
 from gr_jax.corpus import Dataset, read_beir
 from gr_jax.evaluation import Evaluation, calibration, evaluate
 from gr_jax.retrievers import DenseRetriever
@@ -128,7 +129,8 @@ def evaluated(runs: Sequence[RecipeRun], side: Side = DR) -> Evaluation:
 
 
 def reached(runs: Sequence[RecipeRun], side: Side = DR) -> Values:
-    """What it reached, and how sure it is: p̂ is the softmax over all documents at the temperature of training."""
+    """What it reached, and how sure it is: p̂ is the softmax over all documents at the temperature of training. "Brier"
+    is the mean of what it is on either split, where measures are means over the questions of both."""
     values = dict(evaluated(runs, side))
     scores = []
     for run in runs:
@@ -260,7 +262,7 @@ def draw(study: str, current: Mapping[str, Values]) -> None:
     lines = {side: sorted(line.items()) for side, line in found.items() if len(line) > 1}
     if lines:
         figure = plots.curves(lines, title=f"{DATA}, both test splits", x=axis, y=MEASURE, logarithmic=study != "hard")
-        (harness.RESULTS / f"gr_vs_dr_{study}.svg").write_bytes(plots.to_svg(figure))
+        storage.write_bytes(harness.RESULTS / f"gr_vs_dr_{study}.svg", plots.to_svg(figure))
 
 
 def row(study: str, title: str, runs: Sequence[RecipeRun], side: Side = DR) -> harness.Row:

@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float
 import gr_jax
 from benchmarks import gdr_quality, gr_vs_dr_codebook, harness
 from benchmarks.recipe_runs import RecipeRun
+from gr_jax import storage
 from gr_jax.corpus import Dataset, Queries, read_beir
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
@@ -197,7 +198,7 @@ def draw(current: Mapping[str, Values]) -> None:
         figure = plots.curves(
             lines, title=f"{DATA}, both test splits", x="documents scored for a question", y=FOUND, logarithmic=True
         )
-        (harness.RESULTS / "gr_vs_dr_remedies.svg").write_bytes(plots.to_svg(figure))
+        storage.write_bytes(harness.RESULTS / "gr_vs_dr_remedies.svg", plots.to_svg(figure))
 
 
 def rows() -> list[harness.Row]:

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -145,6 +146,7 @@ def late_interaction(growing: Growing, count: int) -> Answering:
         )  # fmt: skip
         with storage.write_folder(place, "token_vectors", corpus=growing.corpus.fingerprint) as new:
             write_rows(new, [own, TokenRows.read(added)])
+        shutil.rmtree(added)
     rows = TokenRows.read(place)
     end = int(rows.offsets[count])
     some = TokenRows(

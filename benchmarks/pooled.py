@@ -17,7 +17,7 @@ from gr_jax.stages.results import DEPTH
 
 
 def together(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Several splits as one."""
+    """Several splits as one, which have no question in common."""
     ids = tuple(itertools.chain.from_iterable(one.query_ids for one in evaluations))
     names = evaluations[0].per_query
     per_query = {name: np.concatenate([one.per_query[name] for one in evaluations]) for name in names}

@@ -61,7 +61,7 @@ def balanced_kmeans(
         )
     points = check_embeddings(embeddings, metric)
     k = min(k, len(points))
-    capacity = math.ceil((1 + slack) * len(points) / k)
+    capacity = math.ceil(round((1 + slack) * len(points) / k, 9))  # 1.1 * 100 / 11 is a little more than 10
     centroids = kmeans(points, k, seed=seed, metric=metric).centroids
     best: KMeans | None = None
     for step in range(1, iterations + 1):

@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float, Int
 from gr_jax.errors import InputError
 
 BINS = 15
+LEAST = 10  # queries of a bin: a share of fewer says little
 
 Lists = Mapping[str, Sequence[tuple[str, float]]]
 Judged = Mapping[str, Mapping[str, int]]
@@ -155,8 +156,8 @@ def reliability(confidences: Confidences, bins: int = BINS) -> Reliability:
 
     Args:
       confidences: of queries.
-      bins: of as many queries each, up to one; fewer where there are fewer queries. Queries of equal p̂ keep their
-        order.
+      bins: of as many queries each, up to one; fewer where a bin would have fewer than `LEAST`. Queries of equal p̂ are
+        in one bin, so that their order does not matter.
 
     Raises:
       InputError: bins < 1.
@@ -164,7 +165,11 @@ def reliability(confidences: Confidences, bins: int = BINS) -> Reliability:
     if bins < 1:
         raise InputError("queries are put into bins", "Give 1 or more.", value=bins)
     order = np.argsort(confidences.probability, kind="stable")
-    parts = np.array_split(order, min(bins, len(order)))
+    said = confidences.probability[order]
+    bins = min(bins, max(1, len(order) // LEAST))
+    ends = np.cumsum([len(part) for part in np.array_split(order, bins)])[:-1]
+    ends = np.unique(np.searchsorted(said, said[ends - 1], side="right"))  # behind those of equal p̂
+    parts = [part for part in np.split(order, ends) if len(part)]
     return Reliability(
         np.array([confidences.probability[part].mean() for part in parts]),
         np.array([confidences.right[part].mean() for part in parts]),

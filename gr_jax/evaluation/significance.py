@@ -60,13 +60,16 @@ def compare(
       seed: of both.
 
     Raises:
-      InputError: they were not evaluated on the same queries, or do not hold the measure.
+      InputError: they were not evaluated on the same queries, each once, or do not hold the measure.
     """
     for evaluation in (first, second):
         if measure not in evaluation.per_query:
             raise InputError(
                 "this measure was not computed", f"Name one of {', '.join(evaluation.per_query)}.", value=measure
             )
+    for evaluation in (first, second):
+        if len(set(evaluation.query_ids)) != len(evaluation.query_ids):
+            raise InputError("a query was judged twice", "Evaluate each query once.", value=len(evaluation.query_ids))
     if set(first.query_ids) != set(second.query_ids):
         raise InputError(
             f"the systems were judged on different queries ({len(first.query_ids)} and {len(second.query_ids)})",
@@ -101,8 +104,9 @@ def randomisation_test(
     `samples` random ones and the one seen, so that p is never 0.
 
     Raises:
-      InputError: the values are not pairs.
+      InputError: the values are not pairs of numbers, or there are no samples.
     """
+    _check_samples(samples)
     differences = _paired_differences(first, second)
     differences = differences[differences != 0]  # a swap of equals changes nothing
     n = len(differences)
@@ -124,7 +128,7 @@ def paired_t_test(
     """Two-sided p of the paired t-test; 1 where the systems never differ.
 
     Raises:
-      InputError: the values are not pairs, or fewer than two.
+      InputError: the values are not pairs of numbers, or fewer than two.
     """
     from scipy import special
 
@@ -155,11 +159,13 @@ def bootstrap_interval(
       seed: of the draws.
 
     Raises:
-      InputError: there are no values, or `level` is not between 0 and 1.
+      InputError: there are no values, one is no finite number, `level` is not between 0 and 1, or there are no samples.
     """
+    _check_samples(samples)
     array = np.asarray(values, np.float64)
     if array.ndim != 1 or not array.size:
         raise InputError("an interval needs one value for each query", "Give a list of numbers.", value=array.shape)
+    _check_finite(array)
     if not 0 < level < 1:
         raise InputError("a confidence level lies between 0 and 1", "Use level=0.95.", value=level)
     # Values repeat (0 and 1, mostly): how often each is drawn is all that matters, so draw the counts.
@@ -183,7 +189,24 @@ def _paired_differences(first: object, second: object) -> np.ndarray:
             "Give both systems' values in the same order of queries.",
             value=(a.shape, b.shape),
         )
+    _check_finite(a)
+    _check_finite(b)
     return a - b
+
+
+def _check_finite(values: np.ndarray) -> None:
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        raise InputError(
+            f"a query's value is no finite number, at place {int(np.argmax(wrong))}",
+            "Leave out what was not measured, of both systems.",
+            value=float(values[wrong][0]),
+        )
+
+
+def _check_samples(samples: int) -> None:
+    if samples < 1:
+        raise InputError("samples are 1 or more", "Use samples=10_000.", value=samples)
 
 
 def _random_signs(rng: np.random.Generator, samples: int, n: int) -> Iterator[np.ndarray]:

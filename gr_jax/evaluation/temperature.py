@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,6 +89,8 @@ class Calibration:
             allowed = (int,) if types[name] is int else (int, float)
             if isinstance(number, bool) or not isinstance(number, allowed):
                 raise InputError(f"{name} of a calibration is a number", "Fit one.", value=number)
+            if abs(number) > sys.float_info.max:
+                raise InputError(f"{name} of a calibration is a number that a float can be", "Fit one.", value=name)
         numbers: dict[str, Any] = {name: types[name](number) for name, number in value.items()}
         return cls(**numbers)
 
@@ -101,12 +104,14 @@ def fit(run: Lists, qrels: Judged, depth: int = DEPTH) -> Calibration:
       depth: of each list so many documents are used.
 
     Raises:
-      InputError: fewer than 2 judged queries have results; or see `fit_temperature`.
+      InputError: fewer than 2 judged queries have results, or fewer than 2 lists have scores that differ.
     """
     cut = {one: list(found[:depth]) for one, found in run.items()}
     asked = calibration.answered(cut, qrels)
     if len(asked) < 2:
         raise InputError("a temperature is fitted on some questions and measured on others", "Give 2 or more.")
+    # Both halves get lists on which a temperature can be fitted, where there are two.
+    asked = sorted(asked, key=lambda one: cut[one][0][1] == cut[one][-1][1])
     halves = [{one: qrels[one] for one in asked[start::2]} for start in (0, 1)]
     said, right = [], []
     for measured, fitted in (halves, halves[::-1]):
@@ -146,7 +151,9 @@ def fit_temperature(run: Lists, qrels: Judged) -> float:
         below[place, : len(scores)] = scores - scores.max()
     spreads = -np.min(below, axis=1, where=np.isfinite(below), initial=0.0)
     if not (spreads > 0).any():
-        raise InputError("no list has two scores that differ, so that no temperature matters", "Retrieve more.")
+        raise InputError(
+            "no list of these questions has two scores that differ, so that no temperature matters", "Retrieve more."
+        )
     unit = float(np.median(spreads[spreads > 0]))
 
     def cost(logarithm: float) -> float:
@@ -169,9 +176,13 @@ def calibrated(run: Lists, qrels: Judged, dev_run: Lists, dev_qrels: Judged) -> 
       dev_run, dev_qrels: of the same system on other queries, on which the temperature is fitted.
 
     Returns:
-      "temperature", and "Brier" and "ECE" (the calibration error) at the temperature 1 and, calibrated, at this one.
+      "temperature", "depth", and "Brier" and "ECE" (the calibration error) at the temperature 1 and, calibrated, at
+      this one. Lists of both are cut to one depth, since a softmax over more documents says less of the first: `DEPTH`,
+      or that of the deepest list of the run that has fewer.
     """
-    return measured(run, qrels, fit_temperature(dev_run, dev_qrels))
+    depth = min(DEPTH, *(max(map(len, lists.values()), default=0) for lists in (run, dev_run)))
+    run, dev_run = ({one: list(found[:depth]) for one, found in lists.items()} for lists in (run, dev_run))
+    return {"depth": float(depth), **measured(run, qrels, fit_temperature(dev_run, dev_qrels))}
 
 
 def measured(run: Lists, qrels: Judged, temperature: float) -> dict[str, float]:

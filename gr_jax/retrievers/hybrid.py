@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from gr_jax import evaluation, storage
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, ranking_to_run, updatable
+from gr_jax.retrievers.lexical import BM25
 
 if TYPE_CHECKING:
     from gr_jax.corpus import Corpus
@@ -125,12 +126,14 @@ class HybridRetriever:
         """Adds and removes documents in every part; see `DenseRetriever.update`.
 
         Raises:
-          InputError: a part cannot; none is changed then.
+          InputError: a part cannot, or refuses one of them; none is changed then. Of several parts beside BM25 those
+            before the one that refuses are.
         """
         fixed = [name for name, part in self.parts.items() if not updatable(part)]
         if fixed:
             raise InputError("a part cannot take or leave documents", "Make the index anew.", value=fixed)
-        for part in self.parts.values():
+        # BM25 takes what others refuse, such as a document without a title.
+        for part in sorted(self.parts.values(), key=lambda part: isinstance(part, BM25)):
             changing: Any = part
             changing.update(add=add, remove=remove)
         self.num_documents = _size(next(iter(self.parts.values())))

@@ -64,7 +64,8 @@ class Searcher:
           query: the question.
           k: how many documents at most.
           explain: say why each was found.
-          probability: say how sure each is, among the first `calibration.depth` documents.
+          probability: say how sure each is, among the first `calibration.depth` documents. So many are searched for
+            then, and what is searched by a beam may find others first than with the few beams that `k` needs.
 
         Raises:
           InputError: the question is empty or no text, `k` is not positive, or probabilities are asked for and were

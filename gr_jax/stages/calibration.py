@@ -45,12 +45,13 @@ def of_system(answered: Stage, every: Sequence[Stage]) -> Stage:
 
 
 def check_data(dataset: corpus_lib.Dataset) -> None:
-    """Raises InputError where there is no dev split; before anything is made."""
-    if not len(dataset.qrels.get("dev", ())):
+    """Raises InputError where dev has fewer than two questions; before anything is made."""
+    questions = len(dataset.qrels.get("dev", ()))
+    if questions < 2:
         raise InputError(
-            "a temperature is fitted on dev, and these documents have no questions of dev",
+            f"a temperature is fitted on two questions of dev or more, and {dataset.name} has {questions}",
             "Add qrels/dev.tsv; or calibrate the index on questions of your own: python -m launch.calibrate.",
-            value=dataset.name,
+            value=questions,
         )
 
 

@@ -26,7 +26,7 @@ from gr_jax.stages.graph import Place, Stage, read_by, stage
 from gr_jax.stages.keys import content
 from gr_jax.stages.pairs import HeldOut, load_asked, load_pairs
 from gr_jax.stages.settings import Settings, setting
-from gr_jax.stages.vectors import load_vectors
+from gr_jax.stages.vectors import load_owner, load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.training import negatives as tables
 from gr_jax.training.negative_files import negatives_from_file
@@ -240,7 +240,8 @@ def negatives(
                 cluster_of = memberships(Docids.load(clusters / "cids"))
             else:
                 assert vectors is not None
-                cluster_of = _clusters(load_vectors(vectors), kinds)
+                own = np.searchsorted(load_owner(vectors), np.arange(len(dataset.corpus)))  # before its sentences'
+                cluster_of = _clusters(load_vectors(vectors)[own], kinds)
             table = tables.cluster_negatives(cluster_of, queries.targets, kinds.kept, seed=kinds.seed or 0)
         else:
             table = tables.random_negatives(queries.targets, len(dataset.corpus), kinds.kept, seed=kinds.seed or 0)

@@ -29,8 +29,7 @@ def test_a_worked_example():
     assert calibration.brier(found) == pytest.approx(((1 - sure) ** 2 + (1 / 3) ** 2) / 2)
     both = calibration.reliability(found, bins=1)
     assert both.error == pytest.approx(abs((sure + 1 / 3) / 2 - 1 / 2)) and both.queries.tolist() == [2]
-    each = calibration.reliability(found)  # as many bins as queries
-    assert each.said.tolist() == pytest.approx([1 / 3, sure]) and each.seen.tolist() == [0.0, 1.0]
+    assert calibration.reliability(found).queries.tolist() == [2]  # too few for more bins
     hot = calibration.of_list(run, qrels, temperature=2.0)
     np.testing.assert_allclose(hot.probability, [math.e / (math.e + math.sqrt(math.e)), 1 / 3])
 
@@ -60,7 +59,7 @@ def test_against_other_implementations(count, seed, bins):
     made = confidences(count, seed)
     assert calibration.brier(made) == pytest.approx(brier_score_loss(made.right, made.probability, pos_label=True))
     order = sorted(range(count), key=lambda one: made.probability[one])
-    number = min(bins, count)
+    number = min(bins, max(1, count // 10))
     sizes = [count // number + (place < count % number) for place in range(number)]
     error, start = 0.0, 0
     for size in sizes:
@@ -70,6 +69,22 @@ def test_against_other_implementations(count, seed, bins):
         error += abs(said - seen) / count
     found = calibration.reliability(made, bins)
     assert found.error == pytest.approx(error) and found.queries.tolist() == sizes
+
+
+def test_the_order_of_queries_that_are_as_sure_does_not_matter():
+    said = np.full(60, 0.5)
+    first, turns = np.arange(60) < 30, np.arange(60) % 2 == 0
+    errors = [calibration.reliability(Confidences(said, right)).error for right in (first, turns)]
+    assert errors == [0.0, 0.0]
+    # Twenty-five are surest, more than a bin's twelve: the third bin ends behind all of them.
+    said = np.concatenate([np.linspace(0.1, 0.8, 35), np.full(25, 0.9)])
+    found = calibration.reliability(Confidences(said, turns), bins=5)
+    assert found.queries.tolist() == [12, 12, 36]
+
+
+def test_few_questions_that_are_calibrated_have_no_error():
+    made = Confidences(np.full(10, 0.8), np.arange(10) < 8)
+    assert calibration.reliability(made).error == pytest.approx(0)
 
 
 def test_the_temperature_is_the_likeliest_and_is_found_again():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gr_jax.errors import InputError
-from gr_jax.evaluation import bootstrap_interval, compare, evaluate, paired_t_test, randomisation_test
+from gr_jax.evaluation import Evaluation, bootstrap_interval, compare, evaluate, paired_t_test, randomisation_test
 
 floats = st.floats(-100, 100, allow_nan=False)
 pairs = st.lists(st.tuples(floats, floats), min_size=2, max_size=40)
@@ -110,3 +110,16 @@ def test_wrong_input():
         bootstrap_interval([])
     with pytest.raises(InputError, match="between 0 and 1"):
         bootstrap_interval([1.0], level=95)
+    for test in (randomisation_test, paired_t_test):
+        with pytest.raises(InputError, match="no finite number, at place 1"):
+            test([0.1, float("nan"), 0.2], [0.0, 0.0, 0.0])
+    with pytest.raises(InputError, match="no finite number, at place 0"):
+        bootstrap_interval([float("inf"), 1.0])
+    for samples in (0, -5):
+        with pytest.raises(InputError, match="samples are 1 or more"):
+            randomisation_test([1.0, 0.0], [0.0, 0.0], samples=samples)
+        with pytest.raises(InputError, match="samples are 1 or more"):
+            bootstrap_interval([1.0, 0.0], samples=samples)
+    twice = Evaluation({"RR@10": 0.5}, ("q", "q"), {"RR@10": np.array([1.0, 0.0])})
+    with pytest.raises(InputError, match="judged twice"):
+        compare(twice, twice, "RR@10")

@@ -88,9 +88,27 @@ def test_json_there_and_back():
     good = made.as_json()
     for wrong in (None, [], {}, {**good, "more": 1}, {**good, "depth": 1.5}, {**good, "temperature": "1"},
                   {**good, "temperature": 0.0}, {**good, "temperature": math.nan}, {**good, "brier": 1.5},
-                  {**good, "depth": 0}, {**good, "queries": True}):  # fmt: skip
+                  {**good, "depth": 0}, {**good, "queries": True}, {**good, "brier": 10**400}):  # fmt: skip
         with pytest.raises(InputError):
             Calibration.from_json(wrong)
+
+
+def test_lists_of_both_runs_are_cut_to_one_depth():
+    run, qrels = drawn(40, 0.3, documents=8, seed=1)
+    dev, judged = drawn(40, 0.3, documents=8)
+    cut = {one: found[:3] for one, found in run.items()}
+    values = temperature.calibrated(cut, qrels, dev, judged)
+    assert values == temperature.calibrated(run, qrels, {one: found[:3] for one, found in dev.items()}, judged)
+    assert values["depth"] == 3 and values != temperature.calibrated(run, qrels, dev, judged)
+
+
+def test_lists_without_a_spread_are_shared_out():
+    """Two of four lists have scores that differ, each other one: both halves get one of them."""
+    run = {one: [("x", 1.0), ("y", 0.0)][: 2 - place % 2] for place, one in enumerate("abcd")}
+    made = temperature.fit(run, {one: {"x": 1} for one in run})
+    assert made.queries == 4 and made.temperature > 0
+    with pytest.raises(InputError, match="no list of these questions"):
+        temperature.fit({one: run[one] for one in "bd"}, {one: {"x": 1} for one in "bd"})
 
 
 def test_one_question_is_too_few():

@@ -140,6 +140,16 @@ def test_updates_go_to_all_parts_or_to_none():
         mixed.update(add=more)
     assert mixed.parts["one"].num_documents == 4
 
+    class Refusing(Table):
+        def update(self, add=None, remove=()):
+            raise InputError("a document without a title", "Give it one.")
+
+    refused = HybridRetriever({"one": BM25(CORPUS), "other": Refusing([1, 2, 3, 4])}, (0.5, 0.5))
+    with pytest.raises(InputError, match="without a title"):
+        refused.update(add=more, remove=[0])
+    assert refused.parts["one"].num_documents == refused.num_documents == 4
+    assert 0 in refused.retrieve(["cats on the warm roof"], 4).doc_index
+
 
 @pytest.mark.parametrize(
     ("parts", "weights", "settings", "message"),

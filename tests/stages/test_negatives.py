@@ -16,14 +16,14 @@ from tests.models import random_folders
 from tests.small_dsi import quiet
 
 SHARES = {"file": 0.5, "random": 0.5}
+SMALL = systems.Encoders(
+    encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1, query_length=24, document_length=32
+)
 
 
 def run(beir, folder, file):
     system = systems.DPR(
-        encoders=systems.Encoders(
-            encoder="t5", vocabulary="byte", width=16, heads=2, mlp_width=16, layers=1, query_length=24,
-            document_length=32,
-        ),
+        encoders=SMALL,
         pseudo_queries=systems.PseudoQueries(kinds={"title": 1, "sentence": 1}),
         mining=systems.Mining(shares=SHARES, kept=4, file=str(file)),
         training=systems.ContrastiveTraining(held_out=0.1),
@@ -33,6 +33,21 @@ def run(beir, folder, file):
     (found,) = (folder / "shared").glob("negatives-*")
     (pairs,) = (folder / "shared").glob("pairs-*")
     return found, TokenStore.load(pairs / "queries")
+
+
+def test_clusters_of_documents_that_have_vectors_of_sentences(beir, tmp_path):
+    """A document stands for itself there, and not a sentence of some document."""
+    found = []
+    for name, passages in (("whole", "document"), ("sentences", "sentences")):
+        system = systems.DPR(
+            encoders=SMALL, mining=systems.Mining(shares={"cluster": 1.0}, kept=4, clusters=3),
+            vectors=systems.Vectors(encoder="lsa", passages=passages), query_training=None,
+        )  # fmt: skip
+        system.run(beir, tmp_path / name, shared_dir=tmp_path / name / "shared", until="negatives", say=quiet)
+        (folder,) = (tmp_path / name / "shared").glob("negatives-*")
+        found.append(Negatives.load(folder / "cluster").documents)
+    assert (found[0] >= 0).any()
+    np.testing.assert_array_equal(*found)
 
 
 def test_negatives_of_a_users_file(beir, tmp_path):

@@ -64,6 +64,10 @@ def test_how_sure_it_is_is_measured_on_request(tmp_path):
 def test_without_questions_of_dev_nothing_is_said_to_be_sure(tmp_path):
     beir = small_data.write_beir(tmp_path / "mine", count=24)
     (beir / "qrels" / "dev.tsv").unlink()
-    with pytest.raises(InputError, match="no questions of dev"):
-        BM25().run(beir, tmp_path / "bm25", calibrate=True, say=Said().append)
+    judged = (beir / "qrels" / "test.tsv").read_text().splitlines(keepends=True)[:2]
+    for lines in ([], judged):  # none, and one question
+        if lines:
+            (beir / "qrels" / "dev.tsv").write_text("".join(lines))
+        with pytest.raises(InputError, match="two questions of dev or more"):
+            BM25().run(beir, tmp_path / "bm25", calibrate=True, say=Said().append)
     assert not (tmp_path / "bm25" / "results").exists()

@@ -54,6 +54,8 @@ class LocalNormalisation:
     proposal: Float[np.ndarray, " documents"] | None = None
 
     def __post_init__(self):
+        if np.ndim(self.scores) != 1 or not np.isfinite(self.scores).all():
+            raise InputError("scores are one finite number for each document", "Leave others out.", value=self.scores)
         if not 0 < self.temperature < float("inf"):
             raise InputError("a temperature is a number above 0", "Use 1.", value=self.temperature)
         if self.negatives < 1:

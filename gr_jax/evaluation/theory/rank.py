@@ -9,12 +9,15 @@ from gr_jax.errors import InputError
 
 
 def numeric_rank(scores: Float[np.ndarray, "m n"]) -> int:
-    """The rank of a matrix of scores, as far as floats tell it from noise.
+    """The rank of a matrix of scores, as far as floats of their kind tell it from noise.
 
     Scores of bi-encoders, Q Dᵀ, have at most the rank of their vectors' width r; sums of c such matrices at most c · r.
     Late interaction takes a maximum over tokens, which is not bilinear: of its scores no such bound is known.
     """
-    return int(np.linalg.matrix_rank(np.asarray(scores, np.float64)))
+    scores = np.asarray(scores)
+    kind = scores.dtype if np.issubdtype(scores.dtype, np.floating) else np.dtype(np.float64)
+    noise = max(scores.shape) * float(np.finfo(kind).eps)  # of the largest singular value
+    return int(np.linalg.matrix_rank(scores.astype(np.float64), rtol=noise))
 
 
 def low_rank_error(scores: Float[np.ndarray, "m n"], rank: int) -> float:

@@ -109,5 +109,8 @@ def test_bad_input():
     ):  # fmt: skip
         with pytest.raises(InputError):
             LocalNormalisation(scores, **{"positive": 0, "negatives": 1, **wrong})
+    for wrong in (np.array([0.0, np.nan]), np.array([0.0, -np.inf]), np.zeros((2, 2))):
+        with pytest.raises(InputError, match="one finite number for each document"):
+            LocalNormalisation(wrong, 0, 1)
     with pytest.raises(InputError, match="above 0"):
         LocalNormalisation(scores, 0, 1).tail(0.0)

@@ -15,6 +15,12 @@ def test_scores_have_no_more_rank_than_their_vectors_width(width, channels):
     assert theory.low_rank_error(scores, width * channels) == pytest.approx(0, abs=1e-18)
 
 
+def test_noise_is_that_of_the_scores_own_floats():
+    random = np.random.default_rng(0)
+    vectors = [random.normal(size=(many, 4)).astype(np.float32) for many in (40, 60)]
+    assert theory.numeric_rank(vectors[0] @ vectors[1].T) == 4
+
+
 def test_late_interaction_is_not_bilinear():
     """Token vectors of width 2, three of each document: the scores have more than three times their rank."""
     random = np.random.default_rng(0)
