@@ -67,8 +67,8 @@ def scores(
         chance = math.log((count + settings.smoothing) / (whole_text + settings.smoothing))
         return max(0.0, logit(log_prob) - logit(chance))
 
-    weights = {ngram: weight(log_probs[ngram], counts[ngram]) ** settings.alpha for ngram in log_probs if counts[ngram]}
-    weights = {ngram: value for ngram, value in weights.items() if value > 0}
+    plain = {ngram: weight(log_probs[ngram], counts[ngram]) for ngram in log_probs if counts[ngram]}
+    weights = {ngram: value**settings.alpha for ngram, value in plain.items() if value > 0}
     ordered = sorted(weights, key=lambda ngram: (-weights[ngram], ngram))
     written = {tokens[0] for _, tokens in log_probs if len(tokens) == 1}
     token_counts: dict[int, int] = defaultdict(int)
@@ -76,15 +76,18 @@ def scores(
         token_counts[token] += 1
     alone = {token: weight(p, token_counts[token]) for token, p in singles.items() if token not in written}
     alone = {token: value for token, value in alone.items() if token_counts[token]}
-    rare = [ngram for ngram in ordered if counts[ngram] <= settings.most_occurrences]
-    if not rare and ordered:
-        rare = [ngram for ngram in ordered if counts[ngram] == min(counts[one] for one in ordered)]
+    levels = [min(settings.most_occurrences, max(counts.values(), default=0)), *sorted(set(counts.values()))]
     nominated: dict[int, float] = {}
-    for document, segments in enumerate(every):
-        if allowed is None or allowed[document]:
-            has = [ngram for ngram in rare if occurrences(segments, ngram, num_views)]
-            if has:
-                nominated[document] = sum(weights[ngram] for ngram in has)
+    for most in levels:  # until some document that is allowed is nominated
+        low = 0 if most <= settings.most_occurrences else most
+        rare = [ngram for ngram in ordered if low <= counts[ngram] <= most]
+        for document, segments in enumerate(every):
+            if not nominated.keys() >= {document} and (allowed is None or allowed[document]):
+                has = [ngram for ngram in rare if occurrences(segments, ngram, num_views)]
+                if has:
+                    nominated[document] = sum(weights[ngram] for ngram in has)
+        if nominated:
+            break
     chosen = sorted(nominated, key=lambda document: (-nominated[document], document))[: settings.most_documents]
     return {document: _score(every[document], ordered, weights, alone, num_views, settings.beta) for document in chosen}
 

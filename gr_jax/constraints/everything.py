@@ -15,18 +15,27 @@ from gr_jax.errors import InputError
 
 class EverythingState(NamedTuple):
     """Attributes:
-    hash: polynomial hash of the tokens, for `key`.
-    ended: EOS was written.
+    hash, other: two polynomial hashes of the tokens, for `key`: by one alone, different texts over a large vocabulary
+      are often equal.
+    ended: EOS was written, or a token that there is not.
+    dead: the latter, or a token behind EOS.
     """
 
     hash: Int[Array, ...]
+    other: Int[Array, ...]
     ended: Bool[Array, ...]
+    dead: Bool[Array, ...]
+
+
+_MULTIPLIERS = (1_000_003, 0x5BD1E995)  # odd; of the second the high bits differ, too
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Everything:
     """Allows every token of a vocabulary, as unconstrained beam search needs it.
+
+    Under normalize="constraint" probabilities are normalised over the whole output table, padding rows included.
 
     Attributes:
       vocab_size: tokens; those from here on (padding rows of an output table) are never written.
@@ -46,7 +55,8 @@ class Everything:
             )
 
     def initial_state(self, batch: int, view: Any = None) -> EverythingState:
-        return EverythingState(jnp.zeros((batch, 1), jnp.int32), jnp.zeros((batch, 1), bool))
+        start, no = jnp.zeros((batch, 1), jnp.int32), jnp.zeros((batch, 1), bool)
+        return EverythingState(start, start, no, no)
 
     def candidates(self, state: EverythingState, scores: Scores, k: int, steps: range | None = None) -> Candidates:
         # One more than k, since EOS, which ends a sequence and so is apart, may be among them.
@@ -65,17 +75,22 @@ class Everything:
         return Candidates(token, log_prob, self.advance(next_state, token), valid, ending=int(self.eos_id is not None))
 
     def advance(self, state: EverythingState, token: Int[Array, ...]) -> EverythingState:
-        ended = state.ended if self.eos_id is None else state.ended | (token == self.eos_id)
-        return EverythingState(state.hash * 1_000_003 + token.astype(jnp.int32) + 1, ended)
+        dead = state.ended | (token < 0) | (token >= self.vocab_size)
+        ended = dead if self.eos_id is None else dead | (token == self.eos_id)
+        one, other = (
+            seen * by + token.astype(jnp.int32) + 1
+            for seen, by in zip((state.hash, state.other), _MULTIPLIERS, strict=True)
+        )
+        return EverythingState(one, other, ended, dead)
 
     def allowed(self, state: EverythingState) -> Bool[Array, "... vocab"]:
         return jnp.broadcast_to(~state.ended[..., None], (*state.ended.shape, self.vocab_size))
 
     def accepts(self, state: EverythingState) -> Bool[Array, ...]:
-        return jnp.ones(state.ended.shape, bool)
+        return ~state.dead
 
     def key(self, state: EverythingState) -> Int[Array, "... n"]:
-        return jnp.stack([state.hash, state.ended.astype(jnp.int32)], axis=-1)
+        return jnp.stack([state.hash, state.other, state.ended.astype(jnp.int32)], axis=-1)
 
     def documents(self, state: EverythingState, limit: int) -> tuple[Int[Array, "... limit"], Int[Array, ...]]:
         """None: free text leads to no documents."""

@@ -350,8 +350,9 @@ class _Search(NamedTuple):
         complete = jax.tree.map(lambda leaf: leaf[:, : self.beams], complete)
         found = found._replace(complete=_pad(complete, self.beams))
         steps = range(start, self.max_len)
-        # Whether the scores of what goes on only fall: then nothing need be awaited that is behind already.
-        only_fall = not self.sums and not self.processors and self.normalize != "none"
+        # Whether the scores of what goes on only fall: then nothing need be awaited that is behind already, unless all
+        # that is kept on the way is asked for.
+        only_fall = not self.sums and not self.processors and self.normalize != "none" and found.history is None
 
         def body(carry):
             step, live, found = carry

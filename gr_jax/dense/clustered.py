@@ -128,18 +128,33 @@ class ClusteredSearch:
         return sum(t.nbytes for t in tiles) + made + held(self._live, *(vectors for vectors, _ in self._added))
 
     def search(self, queries: Float[np.ndarray, "batch d"], k: int, *, allowed: Allowed | None = None) -> Found:
-        """See `VectorSearch.search`; looks into the `chosen` clusters whose means have the largest inner products."""
-        queries, _ = check_search(queries, k, None, width=self.width, documents=self.num_documents)
-        return self.search_clusters(queries, self.choose_clusters(queries), k, allowed=allowed)
+        """See `VectorSearch.search`; looks into the `chosen` clusters whose means have the largest inner products, of
+        those that have a document that is allowed; into all of these where no more documents are allowed than `chosen`
+        clusters have on average."""
+        queries, filters = check_search(queries, k, allowed, width=self.width, documents=self.num_documents)
+        if filters is None or not len(queries):
+            return self.search_clusters(queries, self.choose_clusters(queries), k)
+        holding = np.concatenate([self.holding(row[None]) for row in filters])
+        few = self.settings["chosen"] * self.num_live / max(1, np.count_nonzero(self._cluster_means()[1]))
+        some = (filters & self._live).sum(axis=1) <= few
+        counts = np.where(some, holding.sum(axis=1), self.settings["chosen"])
+        clusters = self.choose_clusters(queries, max(1, int(counts.max())), among=holding)
+        clusters = np.where(np.arange(clusters.shape[1]) < counts[:, None], clusters, -1)
+        return self.search_clusters(queries, clusters, k, allowed=filters)
 
     def choose_clusters(
-        self, queries: Float[np.ndarray, "batch d"], chosen: int | None = None
+        self,
+        queries: Float[np.ndarray, "batch d"],
+        chosen: int | None = None,
+        *,
+        among: Bool[np.ndarray, "rows clusters"] | None = None,
     ) -> Int[np.ndarray, "batch chosen"]:
         """The clusters whose means have the largest inner product with each query, best first; empty ones never.
 
         Args:
           queries: [batch, d].
           chosen: how many; None takes as many as `search` looks into.
+          among: which clusters may be chosen, one row for all queries or one for each; None allows all.
 
         Returns:
           int32[batch, chosen], or as many as there are clusters; −1 where fewer hold documents.
@@ -152,15 +167,17 @@ class ClusteredSearch:
         if chosen < 1:
             raise InputError("search needs a cluster", "Give chosen ≥ 1.", value=chosen)
         means, sizes = self._cluster_means()
+        there = np.broadcast_to(sizes > 0 if among is None else (sizes > 0) & among, (len(queries), self.num_clusters))
         chosen = min(chosen, self.num_clusters)
         found = np.empty((len(queries), chosen), np.int32)
         block = max(1, _SCORED // self.num_clusters)
         for start in range(0, len(queries), block):
-            scores = np.where(sizes > 0, queries[start : start + block] @ means.T, -np.inf)  # --> [block, clusters]
+            own = there[start : start + block]
+            scores = np.where(own, queries[start : start + block] @ means.T, -np.inf)  # --> [block, clusters]
             best = np.argpartition(-scores, chosen - 1, axis=1)[:, :chosen]
             order = np.lexsort((best, -np.take_along_axis(scores, best, 1)), axis=1)
             best = np.take_along_axis(best, order, 1)
-            found[start : start + block] = np.where(sizes[best] > 0, best, -1)
+            found[start : start + block] = np.where(np.take_along_axis(own, best, 1), best, -1)
         return found
 
     def members(self) -> tuple[Int[np.ndarray, " entries"], Int[np.ndarray, " entries"]]:

@@ -92,14 +92,15 @@ class ExactSearch:
 
     def add(self, vectors: Float[np.ndarray, "n d"]) -> None:
         """See `VectorSearch.add`. The tail is searched by itself until it is a quarter of the rest; then all vectors
-        are copied into one array in memory, mapped ones too."""
+        are copied into one array in memory, mapped ones too. Until then it stays on the devices, whatever
+        `device_bytes` says."""
         self._stored.add(vectors)
         if len(self._stored.tail) > max(_TAIL, len(self._stored.main) // 4):
             self._stored.merge()
             self._lay_out()
         else:
-            self._resident = [part for part in self._resident if part[0] < len(self._stored.main)]
-            self._send(len(self._stored.main), self.num_documents)
+            tail = self._part(len(self._stored.main), self.num_documents)  # before the one that it replaces goes
+            self._resident = [*(part for part in self._resident if part[0] < len(self._stored.main)), tail]
 
     def remove(self, positions: Int[np.ndarray, " n"]) -> None:
         """See `VectorSearch.remove`."""

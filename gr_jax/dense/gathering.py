@@ -118,6 +118,7 @@ def search(
         most, coded = candidates(most, overfetch), queries * tiles.codes.dimension_scales
     coded = _pad(coded, batch)
     keep = _pad(allowed & live if allowed.shape[1] else live[None], batch if len(allowed) > 1 else 1)
+    keep = np.pad(keep, ((0, 0), (0, in_blocks(keep.shape[1]) - keep.shape[1])))  # as many programs as tiles have
     if plan == "full":
         table = np.full((batch, tiles.num_clusters + 1), -np.inf, np.float32)  # the last column: no cluster
         table[np.arange(len(clusters))[:, None], clusters] = np.where(clusters >= 0, bonus, -np.inf)

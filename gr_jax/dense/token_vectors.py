@@ -74,9 +74,11 @@ class TokenRows:
           precision: "float32", "float16" or "int8".
 
         Raises:
-          InputError: no such precision, a document without a vector, or a value that is not finite or, as float16,
-            would not be.
+          InputError: no documents, no such precision, a document without a vector, or a value that is not finite or,
+            as float16, would not be.
         """
+        if not len(documents):
+            raise InputError("vectors of no documents", "Give at least one document.", value=0)
         vectors = np.concatenate([np.asarray(rows, np.float32) for rows in documents])
         offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
         _check_finite(vectors, offsets)

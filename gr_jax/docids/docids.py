@@ -200,6 +200,12 @@ class Docids:
             meta=self.meta,
         )
 
+    @property
+    def shares(self) -> bool:
+        """Whether one docid may stand for several documents: the scheme that made them says so, or one does."""
+        said = (self.meta.get("duplicates"), self.meta.get("leaf"), self.meta.get("collisions"))
+        return "share" in said or len(self) < len(self.documents)
+
     def without(self, documents: Sequence[int] | Int[np.ndarray, " n"]) -> Docids:
         """The docids of the other documents, which keep their numbers.
 

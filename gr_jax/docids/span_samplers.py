@@ -35,7 +35,7 @@ def uniform_spans(
       rng: of the choice.
 
     Raises:
-      InputError: no spans, or spans of nothing, are asked for.
+      InputError: no spans, or spans of nothing, are asked for, or none may start anywhere.
     """
     return _draw(document, starts, np.ones(len(document)), count, length, rng)
 
@@ -69,8 +69,10 @@ def overlapping_spans(
     sums = np.concatenate([[0.0], np.cumsum(shared)])
     places = np.arange(len(document))
     overlap = sums[np.minimum(places + WINDOW, len(document))] - sums[places]
-    overlap = np.where(shared > 0, overlap, 0.0)  # what a span starts with is what is written first
-    return _draw(document, starts, overlap ** (1.0 / temperature), count, length, rng)
+    overlap = np.where((shared > 0) & starts, overlap, 0.0)  # what a span starts with is what is written first
+    most = overlap.max(initial=0.0)
+    weights = (overlap / most) ** (1.0 / temperature) if most > 0 else overlap  # so that no power is too large
+    return _draw(document, starts, weights, count, length, rng)
 
 
 def rarity_of(counts: Int[np.ndarray, " vocab"], documents: int) -> Float[np.ndarray, " vocab"]:
@@ -91,6 +93,8 @@ def _draw(
     if count < 1 or length < 1:
         raise InputError("no spans are asked for", "Give count ≥ 1 and length ≥ 1.", value=(count, length))
     places = np.flatnonzero(starts)
+    if not len(places):
+        raise InputError("a document in which no span may start", "Leave it out.", value=len(document))
     share = weights[places]
     share = share / share.sum() if share.sum() > 0 else np.full(len(places), 1 / len(places))
     return [document[place : place + length].tolist() for place in rng.choice(places, count, p=share)]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int32
 
 from gr_jax import dense, storage
+from gr_jax.dense.base import check_positions, check_vectors
 from gr_jax.errors import InputError
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -125,15 +126,13 @@ class DenseRetriever:
           This retriever, changed.
 
         Raises:
-          InputError: a position that no document has; nothing is changed then.
+          InputError: a position that no document has, or a vector that is not finite; nothing is changed then.
         """
-        positions = np.asarray(remove, np.int64).reshape(-1)
-        if positions.size and not (0 <= positions.min() and positions.max() < self.num_documents):
-            raise InputError("no document has this position", "Give positions of documents.", value=list(remove))
+        positions = check_positions(remove, self.num_documents)
         added = None
         if add is not None:
             texts, owner = passages_of(add, self.encoder, self.most_sentences, self.pieces)
-            added = self.encoder.encode(texts, "document")
+            added = check_vectors(self.encoder.encode(texts, "document"), self.searcher.width)
         if positions.size:
             gone = positions if self._owner is None else np.flatnonzero(np.isin(self._owner, positions))
             self.searcher.remove(gone)

@@ -92,7 +92,7 @@ class GenerativeRetriever:
         documents_of.check(constraint)
         self.num_documents = num_documents_of(constraint)  # of the corpus that it answers from
         walked(constraint, views, 1)
-        _check_lookahead(lookahead, constraint, normalize, model.levels)
+        _check_lookahead(lookahead, constraint, normalize, model.levels, documents_of)
         self.model, self.constraint, self.vocabulary, self.documents_of = model, constraint, vocabulary, documents_of
         self.views, self.merge, self.transform, self.beams = tuple(views), merge, transform, beams
         self.max_len, self.normalize, self.length_penalty = max_len, normalize, length_penalty
@@ -152,7 +152,7 @@ class GenerativeRetriever:
         copy.beams = self.beams if beams is None else beams
         copy.lookahead = self.lookahead if lookahead is None else lookahead
         _check_settings(copy.beams, copy.merge, copy.views)
-        _check_lookahead(copy.lookahead, self.constraint, self.normalize, self.model.levels)
+        _check_lookahead(copy.lookahead, self.constraint, self.normalize, self.model.levels, self.documents_of)
         if copy.lookahead != self.lookahead:
             copy._ahead = _ahead_of(self.constraint, self.documents_of) if copy.lookahead else None
         return copy
@@ -278,6 +278,10 @@ class GenerativeRetriever:
                 lookahead=self._ahead,
             )
             found, looked_up = jax.tree.map(lambda leaf, rows=rows: leaf[: len(rows)], jax.device_get(found))
+            if np.isnan(found.scores).any():
+                raise InputError(
+                    "the network gave scores that are no numbers", "Train it anew, or compute it in float32."
+                )
             yield its, found, looked_up
 
     @property
@@ -359,13 +363,19 @@ class GenerativeRetriever:
             constraint = _same_kind(constraint, docids)
         if add is not None:
             more = self._name(add, docids)
+            if more.num_documents != len(add):
+                raise InputError(
+                    f"docids of {more.num_documents} documents for {len(add)} that are to be added",
+                    "Let name_documents give each of them one.",
+                    value=more.num_documents,
+                )
             if isinstance(constraint, TokenTextTrie):
                 model, text_of = model_for(more, add, self.vocabulary, model, constraint, docids.meta)
                 constraint = dataclasses.replace(
                     constraint, text_of=jnp.asarray(text_of, jnp.int32), vocab_size=len(text_of)
                 )
             joined = docids.joined(more)
-            shares = docids.meta.get("duplicates") == "share" and len(joined) < len(docids) + len(more)
+            shares = docids.shares and len(joined) < len(docids) + len(more)
             # A docid that is there already cannot be added to a trie, which is made anew with its further documents.
             constraint, docids = _same_kind(constraint, joined) if shares else constraint.add(more), joined
         documents_of = BestDocid(docids, text_of=text_of)
@@ -446,12 +456,16 @@ def _without_end(found: Beams, row: int, beam: int, eos_id: int | None) -> tuple
     return written[:-1] if written and written[-1] == eos_id else written
 
 
-def _check_lookahead(lookahead: bool, constraint: Constraint, normalize: str, levels: object) -> None:
+def _check_lookahead(
+    lookahead: bool, constraint: Constraint, normalize: str, levels: object, documents_of: object
+) -> None:
     if not lookahead:
         return
     problem = check_lookahead(normalize, levels)
     if not isinstance(constraint, (Trie, TokenTextTrie)):
         problem = "only what a trie holds can be looked ahead to"
+    elif getattr(documents_of, "docids", None) is None:
+        problem = "only docids can be looked ahead to, and nothing says which documents have"
     if problem is not None:
         raise InputError(problem, 'Set lookahead=False; or use a trie, and normalize="vocabulary".', value=normalize)
 

@@ -181,8 +181,8 @@ class NgramScorer:
           single_tokens, single_log_probs: tokens that count where no n-gram covers them; those that are n-grams
             themselves do not.
         """
-        weights = np.where(ngrams.counts > 0, self.weights(ngrams.log_probs, ngrams.counts), 0.0) ** self.settings.alpha
-        weights = np.where(ngrams.counts > 0, weights, 0.0)
+        weights = np.where(ngrams.counts > 0, self.weights(ngrams.log_probs, ngrams.counts), 0.0)
+        weights = np.where(weights > 0, weights**self.settings.alpha, 0.0)  # 0 to the power of 0 is 1
         tokens = np.where(np.arange(ngrams.tokens.shape[1]) < ngrams.lengths[:, None], ngrams.tokens, -1)
         singles = np.zeros(self.text.vocab_size)
         if single_tokens is not None and single_log_probs is not None:
@@ -201,7 +201,7 @@ class NgramScorer:
     ) -> tuple[Int[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
         """The k best documents and their scores, best first; equal scores by lower position.
 
-        Where no n-gram is rare enough to nominate documents, the rarest does.
+        Where no n-gram is rare enough to nominate documents that are allowed, the rarest that does it does.
 
         Raises:
           InputError: rows that the index does not have.
@@ -213,23 +213,25 @@ class NgramScorer:
             return np.zeros(0, np.int32), np.zeros(0)
         if not ((ngrams.low >= 0) & (ngrams.low <= ngrams.high) & (ngrams.high <= len(self.row_documents))).all():
             raise InputError("n-grams of rows that the index does not have", "Index the documents again.")
-        nominates = ngrams.counts <= self.settings.most_occurrences
-        if not nominates.any():
-            nominates = ngrams.counts == ngrams.counts.min()
+        rare = ngrams.counts <= self.settings.most_occurrences
+        levels = ([rare] if rare.any() else []) + [ngrams.counts == count for count in np.unique(ngrams.counts[~rare])]
         documents, scores = np.empty(k, np.int32), np.empty(k)
-        count = ngram_loops.search(
-            *self._arguments(found),
-            *(np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1) for rows in (ngrams.low, ngrams.high)),
-            self.row_documents,
-            nominates,
-            *self._texts,
-            self.num_views,
-            np.zeros(0, bool) if allowed is None else np.ascontiguousarray(allowed),
-            self._longest,
-            self.settings.most_documents,
-            documents,
-            scores,
-        )
+        for nominates in levels:
+            count = ngram_loops.search(
+                *self._arguments(found),
+                *(np.ascontiguousarray(rows, np.int32).reshape(len(rows), -1) for rows in (ngrams.low, ngrams.high)),
+                self.row_documents,
+                nominates,
+                *self._texts,
+                self.num_views,
+                np.zeros(0, bool) if allowed is None else np.ascontiguousarray(allowed),
+                self._longest,
+                self.settings.most_documents,
+                documents,
+                scores,
+            )
+            if count or allowed is None:
+                break
         return documents[:count], scores[:count]
 
     def explain(self, found: Weighted, document: int) -> list[Counted]:

@@ -80,6 +80,7 @@ class QueryReader:
           views: rows of each query.
         """
         length = next((n for n in QUERY_LENGTHS if n >= longest), tokens.shape[1])
+        length = max(longest, min(length, self.max_length))  # a network may have positions for no more
         rows = len(tokens)
         padded = np.zeros((views * (self._queries(views) if rows > views else 1), length), np.int32)
         padded[:rows, :longest] = tokens[:, :longest]

@@ -55,6 +55,26 @@ def test_keys_tell_texts_apart():
     assert keys[0] == keys[3] and len(set(keys)) == 3
 
 
+def test_keys_tell_texts_of_large_vocabularies_apart():
+    """Pairs that one polynomial hash with the multiplier 1,000,003 takes for equal."""
+    for one, other in (([100, 50_000], [4395, 4411]), ([100, 100, 3000], [196, 633, 729])):
+        constraint, state = Everything(250_112), Everything(250_112).initial_state(1)
+        state = type(state)(*(jnp.repeat(leaf, 2, axis=1) for leaf in state))
+        for tokens in zip(one, other, strict=True):
+            state = constraint.advance(state, jnp.asarray([tokens]))
+        keys = np.asarray(constraint.key(state))[0].tolist()
+        assert keys[0] != keys[1]
+
+
+def test_behind_what_is_no_token_nothing_follows_and_nothing_is_whole():
+    constraint = Everything(10, eos_id=1)
+    state = constraint.advance(state_of(constraint), jnp.asarray([[-7, 10, 3], [1, 2, 1]]))
+    assert constraint.accepts(state).tolist() == [[False, False, True], [True, True, True]]
+    assert np.asarray(constraint.allowed(state)).any(-1).tolist() == [[False, False, True], [False, True, False]]
+    behind = constraint.advance(state, jnp.asarray([[2, 2, 2], [2, 2, 2]]))
+    assert constraint.accepts(behind).tolist() == [[False, False, True], [False, True, False]]
+
+
 def test_leads_to_no_documents_and_cannot_be_filtered():
     constraint = Everything(10)
     documents, counts = constraint.documents(constraint.initial_state(2), 3)

@@ -192,12 +192,11 @@ def test_history_holds_every_hypothesis_that_was_kept(eos, unroll):
         for step, (going_on, ended) in enumerate(steps):
             for columns, expected in ((slice(0, 4), going_on), (slice(4, 8), ended)):
                 valid = history.valid[query, step, columns]
-                if unroll is None or valid.any():  # the loop stops as soon as nothing better can come
-                    kept = sequences[query, step, columns][valid][:, : step + 1]
-                    assert_same(
-                        list(zip(history.scores[query, step, columns][valid], map(tuple, kept.tolist()), strict=True)),
-                        expected if step < STEPS - 1 or columns.start else [],
-                    )
+                kept = sequences[query, step, columns][valid][:, : step + 1]
+                assert_same(
+                    list(zip(history.scores[query, step, columns][valid], map(tuple, kept.tolist()), strict=True)),
+                    expected if step < STEPS - 1 or columns.start else [],
+                )
             for column in np.flatnonzero(history.valid[query, step]):
                 prefix = tuple(sequences[query, step, column, : step + 1].tolist())
                 below = [row for row, target in enumerate(targets) if target[: step + 1] == prefix]

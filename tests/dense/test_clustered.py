@@ -321,6 +321,43 @@ def test_search_looks_into_the_best_clusters(backend):
     assert_same(every.search(queries, 15), brute_force.search(queries, vectors, 15))
 
 
+def test_clusters_without_a_document_that_is_allowed_are_passed_over(backend):
+    vectors, clusters = np.array([[1, 0], [0.9, 0], [0.1, 1], [0.2, 1]], np.float32), np.array([0, 0, 1, 1])
+    search = ClusteredSearch(vectors, clusters, chosen=1, backend=backend)
+    found = search.search(np.array([[1, 0]], np.float32), 2, allowed=np.array([False, False, True, True]))
+    assert found[0].tolist() == [[3, 2]]
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_few_documents_that_are_allowed_are_all_looked_at(backend, rows):
+    """Wherever they are; of many, those in the best clusters that have one."""
+    vectors, clusters, queries, _ = _setting()
+    search = ClusteredSearch(vectors, clusters[:, 0], chosen=3, backend=backend)
+    rng = np.random.default_rng(1)
+    few = np.zeros((rows, DOCUMENTS), bool)
+    for row in few:
+        row[rng.permutation(DOCUMENTS)[:40]] = True
+    assert_same(search.search(queries, 15, allowed=few), brute_force.search(queries, vectors, 15, few))
+    many = rng.random((rows, DOCUMENTS)) < 0.5
+    many[:, np.isin(clusters[:, 0], search.choose_clusters(queries)[:, 0])] = False
+    picked = search.choose_clusters(queries, among=search.holding(many))
+    assert_same(
+        search.search(queries, 15, allowed=many), _expected(vectors, clusters[:, :1], queries, picked, 15, keep=many)
+    )
+
+
+def test_documents_that_are_added_compile_nothing_anew():
+    vectors, clusters, queries, picked = _setting()
+    search = ClusteredSearch(vectors, clusters[:, 0], backend="xla")
+    search.add(vectors[:1], [2])
+    search.search_clusters(queries, picked, 5, plan="full")
+    programs = gathering.search_full._cache_size()
+    for _ in range(3):
+        search.add(vectors[:1], [2])
+        search.search_clusters(queries, picked, 5, plan="full")
+    assert gathering.search_full._cache_size() == programs
+
+
 def test_clusters_are_made_where_none_are_given():
     rng = np.random.default_rng(0)
     centers = rng.standard_normal((8, 16)) * 5

@@ -41,6 +41,15 @@ def test_a_low_temperature_takes_the_largest_overlap():
     assert all(share == pytest.approx(1 / 3, abs=0.03) for share in flat.values())
 
 
+def test_no_temperature_is_too_low():
+    assert shares(overlapping([2, 3, 4], temperature=0.001)).keys() == {(2, 3, 4)}
+
+
+def test_a_document_without_a_start_is_refused():
+    with pytest.raises(InputError, match="no span may start"):
+        span_samplers.uniform_spans(DOCUMENT, np.zeros(10, bool), count=1, length=1, rng=np.random.default_rng(0))
+
+
 def test_where_nothing_is_shared_all_starts_are_alike():
     same = shares(overlapping([0, 1], count=9000, length=1))  # 1 is shared and everywhere
     uniform = shares(span_samplers.uniform_spans(DOCUMENT, STARTS, count=9000, length=1, rng=np.random.default_rng(1)))

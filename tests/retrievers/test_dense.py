@@ -1,5 +1,6 @@
 """Dense retrieval: what NumPy finds with the same vectors; filters, updates, folders, bad input."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -123,6 +124,14 @@ def test_updates_that_cannot_be_change_nothing(encoders):
             searcher.update(**changes)
     with pytest.raises(InputError):
         searcher.retriever.update(remove=[24])
+    for wrong in ([1.7], np.arange(24) == 2):  # a part of a document, and a mask
+        with pytest.raises(InputError, match="no such document"):
+            searcher.retriever.update(remove=wrong)
+    broken = encoders[True].with_parameters(jax.tree.map(lambda leaf: leaf * np.nan, encoders[True].params))
+    searcher.retriever.encoder, kept = broken, searcher.retriever.encoder
+    with pytest.raises(InputError, match="not finite"):
+        searcher.retriever.update(add=CORPUS.subset([0]), remove=[2])
+    searcher.retriever.encoder = kept
     assert len(searcher.corpus) == searcher.retriever.num_documents == 24
     assert (searcher.retrieve(QUERIES, 24).doc_index >= 0).all()
     with pytest.raises(InputError, match="cannot take or leave"):

@@ -13,6 +13,7 @@ from gr_jax import models, text
 from gr_jax.docids import Docids, hierarchical_kmeans, naive_numeric
 from gr_jax.errors import InputError, InputWarning
 from gr_jax.retrievers import GenerativeRetriever, generative_search
+from gr_jax.retrievers.query_reader import QueryReader
 from gr_jax.training.features import Pair, PairFeatures
 from tests.retrievers.random_network import random_parameters
 
@@ -316,6 +317,20 @@ def test_bad_questions(arguments, message):
 def test_bad_filters(allowed):
     with pytest.raises(InputError, match="allowed"):
         retriever(tree()).retrieve(["ok"], 3, allowed=allowed)
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    made = retriever(tree())
+    diverged = made.with_parameters(jax.tree.map(lambda leaf: leaf * np.nan, made.model.params))
+    with pytest.raises(InputError, match="no numbers"):
+        diverged.retrieve(QUERIES, 3)
+
+
+def test_queries_are_padded_to_no_more_than_is_read():
+    reader = QueryReader(VOCABULARY, "none", 48, 4)
+    tokens, lengths = reader.read(["a" * 40, "ab"])
+    assert reader.padded(tokens, int(lengths.max())).shape[1] == 48
+    assert reader.padded(tokens[1:], int(lengths[1])).shape[1] == 16
 
 
 class WideVocabulary(text.ByteVocabulary):

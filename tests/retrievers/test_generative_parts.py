@@ -99,6 +99,9 @@ def test_what_cannot_change_says_so():
     assert updatable(made)
     found = made.update(add=MORE).retrieve(QUERIES, 8, explain=True)
     assert sorted(found.doc_index[0].tolist()) == list(range(8))
+    made.name_documents = lambda add, docids: Docids.build([[11, 10]], vocab_size=12, eos_id=1)
+    with pytest.raises(InputError, match="1 documents for 2"):
+        made.update(add=MORE)
     made.name_documents = lambda add, docids: Docids.build([[2]], vocab_size=12, eos_id=1)
     with pytest.raises(InputError, match="docid"):
         made.update(add=MORE.subset([0]))

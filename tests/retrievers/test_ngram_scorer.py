@@ -99,6 +99,35 @@ def test_equal_to_dictionaries(seed, parts):
     np.testing.assert_array_equal(best, scores[:3])
 
 
+def test_ngrams_of_documents_that_are_not_allowed_leave_the_others_their_rarest():
+    """One n-gram is rare enough and stands in a document that is not allowed; the other is too frequent."""
+    text = TokenText.of([[3, 4], [5, 6], [5, 6], [7, 8]], VOCAB)
+    index = index_of(text)
+    low, high = (np.array([np.asarray(ends)[0, 0] for ends in both]) for both in zip(
+        *(index.rows(index.find([ngram])) for ngram in ([3, 4], [5, 6])), strict=True))  # fmt: skip
+    ngrams = Ngrams(
+        np.array([[3, 4], [5, 6]], np.int32), np.full(2, 2, np.int32), np.zeros(2, np.int32), np.full(2, -0.1),
+        low, high, (high - low).reshape(2, -1).sum(axis=1),
+    )  # fmt: skip
+    scorer = NgramScorer(text, np.asarray(index.row_documents), NgramScoring(most_occurrences=1, smoothing=0.1))
+    weighted = scorer.weighted(ngrams)
+    assert scorer.search(weighted, 4)[0].tolist() == [0]
+    assert scorer.search(weighted, 4, np.array([False, True, True, True]))[0].tolist() == [1, 2]
+    assert scorer.search(weighted, 4, np.array([False, False, False, True]))[0].tolist() == []
+
+
+def test_what_speaks_against_a_document_does_not_count_at_the_power_of_0():
+    text = TokenText.of([[3, 4], [5, 6]], VOCAB)
+    index = index_of(text)
+    low, high = (np.asarray(ends)[0, 0].reshape(1, -1) for ends in index.rows(index.find([[3, 4]])))
+    ngrams = Ngrams(
+        np.array([[3, 4]], np.int32), np.array([2], np.int32), np.zeros(1, np.int32), np.array([-50.0]), low, high,
+        (high - low).sum(axis=1),
+    )  # fmt: skip
+    scorer = NgramScorer(text, np.asarray(index.row_documents), NgramScoring(alpha=0.0))
+    assert not len(scorer.weighted(ngrams).weights)
+
+
 def test_of_equal_ngrams_the_likeliest_counts():
     text = TokenText.of([[1, 2, 3], [4, 5]], VOCAB)
     index = FMIndex.from_text(text, filters=True)
