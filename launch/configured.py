@@ -31,6 +31,7 @@ _PLACES = 3  # of a problem that are named: files include files
 
 def run_system(until: str = "") -> Searcher | None:
     """Reads gin's files and flags, and makes the system that they name; see `System.run`."""
+    hosts.refuse_unused()
     if not GIN_FILE.value and not GIN_BINDINGS.value:
         raise InputError(
             "no configuration is named",

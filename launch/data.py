@@ -31,6 +31,16 @@ from launch import program
 
 SAMPLE = "sample.json"  # stands in a folder whose raw files are made up
 COMMANDS = ("list", "describe", "build", "verify", "sample")
+# Of each command, the flags of which it makes something.
+_USED = {
+    "list": (),
+    "describe": (),
+    "build": ("raw", "output", "variant", "processes"),
+    "build ir_datasets:ID": ("output",),
+    "verify": ("raw", "variant"),
+    "verify FOLDER": (),
+    "sample": ("output", "variant"),
+}
 USAGE = (
     "Write list, describe NAME, build NAME --raw=FOLDER --output=FOLDER, verify NAME --raw=FOLDER, verify FOLDER or "
     "sample NAME --output=FOLDER."
@@ -138,6 +148,12 @@ def main(words: Sequence[str]) -> None:
     command, names = (words[0] if words else ""), words[1:]
     if command not in COMMANDS or len(names) != (command != "list"):
         raise InputError("not a command of launch.data", USAGE, value=" ".join(words))
+    case = command
+    if command == "build" and names[0].startswith(ir_catalogue.PREFIX):
+        case = "build ir_datasets:ID"
+    elif command == "verify" and names[0] not in KINDS:
+        case = "verify FOLDER"
+    program.refuse_unused([name for name in _USED["build"] if name not in _USED[case]], f"by {case}")
     if command == "list":
         show_all()
     else:

@@ -42,13 +42,15 @@ def main() -> None:
             "Give --qrels or --kilt, and not both.",
             value=(_QRELS.value, _KILT.value),
         )
+    if _KILT.value:
+        program.refuse_unused(["metrics", "dev_run", "dev_qrels"], "with --kilt, which has measures of its own")
     show(*(_judged_by_kilt(_KILT.value) if _KILT.value else _judged(_QRELS.value or "")))
 
 
 def _judged(file: str) -> tuple[dict[str, float], int]:
     """Measures, and how many queries they are of."""
     run, qrels = _run(_RUN.value), corpus.Qrels.load(file)
-    values: dict[str, float] = dict(evaluation.evaluate(run, qrels, _METRICS.value.split()))
+    values: dict[str, float] = dict(evaluation.evaluate(run, qrels, _METRICS.value))
     if bool(_DEV_RUN.value) != bool(_DEV_QRELS.value):
         raise InputError(
             "a temperature is fitted on a run of dev and its judgements, and one of them is not named",
@@ -70,7 +72,7 @@ def _run(file: str) -> corpus.Run:
 
 
 def _judged_by_kilt(file: str) -> tuple[dict[str, float], int]:
-    """KILT's measures, and how many questions they are of; one that the run lacks was answered with nothing."""
+    """KILT's measures, and how many questions they are of; one that a TREC run lacks was answered with nothing."""
     questions = list(kilt.read_kilt(file))
     if _PASSAGES.value and _RUN.value.removesuffix(".gz").endswith(".jsonl"):
         raise InputError("predictions are of pages", "Leave --passages out, or give a TREC run.", value=_RUN.value)
@@ -78,7 +80,14 @@ def _judged_by_kilt(file: str) -> tuple[dict[str, float], int]:
         answers: Mapping[str, Sequence[str]] = kilt_predictions.read_predictions(_RUN.value)
     else:
         run = _run(_RUN.value)
-        answers = {one.id: [page for page, _ in run.get(one.id, ())] for one in questions}
+        if not any(one.key in run for one in questions):
+            raise InputError(
+                "no question of the run is in the task",
+                f"Use the run of {file}.",
+                file=_RUN.value,
+                value=next(iter(run)),
+            )
+        answers = {one.id: [page for page, _ in run.get(one.key, ())] for one in questions}
     return dict(evaluation.evaluate_kilt(questions, answers)), len(questions)
 
 

@@ -22,6 +22,7 @@ from absl import flags
 import gr_jax
 from gr_jax import progress
 from gr_jax.errors import InputError
+from launch import program
 
 # JAX's own defaults are 100 and 300 seconds, too long for a run that is to end within a minute of a fault.
 HEARTBEAT_S, START_S, SHUTDOWN_S = 20, 50, 30
@@ -55,7 +56,7 @@ class Cluster:
         if not 0 <= self.process < self.processes:
             raise InputError(f"process {self.process} of {self.processes}", "Number them from 0.", value=self.process)
         host, colon, port = self.coordinator.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not colon or not host or not _is_number(port) or not 0 < int(port) < 65536:
             raise InputError("a coordinator is host:port", "Write 10.0.0.1:8476, say.", value=self.coordinator)
 
 
@@ -69,12 +70,12 @@ def of_slurm(environ: Mapping[str, str]) -> Cluster | None:
     """
     if "SLURM_JOB_ID" not in environ:
         return None
-    names = ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+    names = ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_JOB_ID")
     given = _numbers(environ, names[1:], "srun sets it; start with srun, and pass it on into containers")
     nodes = environ.get(names[0])
     if not nodes:
         raise InputError(f"{names[0]} is not set", "Start with srun, and pass it on into containers.")
-    port = _SLURM_PORTS[0] + int(environ["SLURM_JOB_ID"]) % _SLURM_PORTS[1]
+    port = _SLURM_PORTS[0] + given["SLURM_JOB_ID"] % _SLURM_PORTS[1]
     tasks = environ.get("SLURM_STEP_TASKS_PER_NODE", environ.get("SLURM_TASKS_PER_NODE", "1"))
     several = any(int(count) > 1 for count in re.findall(r"(\d+)(?:\(x\d+\))?", tasks))
     devices = (given["SLURM_LOCALID"],) if several else None
@@ -115,11 +116,16 @@ def of_tpu(environ: Mapping[str, str]) -> Cluster | None:
     return Cluster(f"{hosts[0]}:{PORT}", len(hosts), given["TPU_WORKER_ID"])
 
 
+def _is_number(text: str) -> bool:
+    """Whether `int` takes it; of other scripts' digits, such as "²", it does not take all."""
+    return text.isascii() and text.isdigit()
+
+
 def _numbers(environ: Mapping[str, str], names: Sequence[str], remedy: str) -> dict[str, int]:
     found = {}
     for name in names:
         value = environ.get(name, "")
-        if not value.isdigit():
+        if not _is_number(value):
             raise InputError(f"{name} is no number", f"{remedy[0].upper()}{remedy[1:]}.", value=value or None)
         found[name] = int(value)
     return found
@@ -136,6 +142,17 @@ def of_flags() -> Cluster:
             "--hosts=bare says nothing of who takes part", "Give --coordinator=HOST:PORT, --processes and --process."
         )
     return Cluster(COORDINATOR.value, PROCESSES.value, PROCESS.value)
+
+
+def refuse_unused() -> None:
+    """Refuses what `of_flags` reads where nothing asks for it: each process would believe that it is alone.
+
+    Raises:
+      InputError: --coordinator, --processes or --process without --hosts=bare.
+    """
+    if HOSTS.value != "bare":
+        names = [flag.name for flag in (COORDINATOR, PROCESSES, PROCESS)]
+        program.refuse_unused(names, "without --hosts=bare", "Give --hosts=bare, or leave it out.")
 
 
 SCHEDULERS = {"tpu": of_tpu, "gke": of_gke, "slurm": of_slurm}

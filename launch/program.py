@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from absl import app, flags
 
@@ -17,9 +17,25 @@ from launch import signs
 
 def rewrite_gin_flags(argv: Sequence[str]) -> list[str]:
     """Turns T5X's `--gin.NAME=value` into `--gin_bindings=NAME=value`; what stands behind "--" stays as it is."""
-    own = argv.index("--") if "--" in argv else len(argv)
-    turned = [f"--gin_bindings={arg.removeprefix('--gin.')}" if arg.startswith("--gin.") else arg for arg in argv[:own]]
-    return [*turned, *argv[own:]]
+    own = _own(argv)
+    turned = [f"--gin_bindings={arg.removeprefix('--gin.')}" if arg.startswith("--gin.") else arg for arg in own]
+    return [*turned, *argv[len(own) :]]
+
+
+def refuse_unused(names: Iterable[str], why: str, remedy: str = "Leave it out.") -> None:
+    """Refuses flags that would be passed over without a word.
+
+    Args:
+      names: of the flags.
+      why: they are not used, behind "--NAME is not used".
+      remedy: see `InputError`.
+
+    Raises:
+      InputError: one of them was given.
+    """
+    for name in names:
+        if flags.FLAGS[name].present:
+            raise InputError(f"--{name} is not used {why}", remedy, value=flags.FLAGS[name].value)
 
 
 def run(main: Callable[..., None]) -> None:
@@ -70,7 +86,7 @@ def stop_on_sigterm() -> None:
 
 def _parse(argv: Sequence[str]) -> list[str]:
     """The words that are no flags; help ends the program as a success, and an unknown flag with a sentence."""
-    asked = [arg.lstrip("-") for arg in argv[1:] if arg.startswith("-")]
+    asked = [arg.lstrip("-") for arg in _own(argv)[1:] if arg.startswith("-")]
     if {"help", "helpshort", "h", "?"} & {*asked}:
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     if "helpfull" in asked:
@@ -80,6 +96,11 @@ def _parse(argv: Sequence[str]) -> list[str]:
     except flags.Error as error:
         _stop(InputError(" ".join(str(error).split()).rstrip("."), "See --help for the flags."))
         raise  # not reached
+
+
+def _own(argv: Sequence[str]) -> Sequence[str]:
+    """What is for this program; behind "--" stands the command of another."""
+    return argv[: argv.index("--")] if "--" in argv else argv
 
 
 def _is_gin(error: Exception) -> bool:

@@ -282,6 +282,7 @@ def main(words: Sequence[str]) -> None:
             value=" ".join(words),
         )  # fmt: skip
     assert _WATCH.value and hosts.HOSTS.value
+    hosts.refuse_unused()
     cluster = hosts.found(hosts.HOSTS.value, os.environ)
     told = [f"--hosts={hosts.HOSTS.value}"]
     if hosts.HOSTS.value == "bare":

@@ -21,6 +21,7 @@ from gr_jax.errors import InputError
 
 KIND = "corpus"
 _COLUMNS = ("doc_ids", "titles", "texts")
+ID_REMEDY = "Give texts as ids, with '_' in place of white space."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -286,8 +287,10 @@ class _Contents(Sequence[str]):
         return self._corpus[index].contents
 
 
-def check_id(identifier: str, noun: str) -> str | None:
+def check_id(identifier: object, noun: str) -> str | None:
     """What is wrong with a query's or a document's id; None where nothing is."""
+    if not isinstance(identifier, str):
+        return f"a {noun} id that is no text"
     if not identifier:
         return f"a {noun} without an id"
     if identifier.split() != [identifier]:
@@ -303,7 +306,7 @@ def check_id(identifier: str, noun: str) -> str | None:
 def _encode(document: Document) -> tuple[bytes, bytes, bytes]:
     problem = check_id(document.doc_id, "document")
     if problem:
-        raise InputError(problem, "Replace white space by '_'.", value=document.doc_id)
+        raise InputError(problem, ID_REMEDY, value=document.doc_id)
     try:
         return document.doc_id.encode("utf-8"), document.title.encode("utf-8"), document.text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -67,6 +68,14 @@ class Question:
     text: str
     outputs: tuple[Output, ...] = ()
 
+    @property
+    def key(self) -> str:
+        """The id with "_" in place of white space: TREC files are split at it, and ids of AIDA's questions hold some.
+
+        Queries, judgements and runs know a question by its key, KILT's own files by its id.
+        """
+        return re.sub(r"\s", "_", self.id)
+
     def evidence(self, key: str = "wikipedia_id") -> list[frozenset[str]]:
         """The set of pages of each output that has a provenance, by their ids or titles.
 
@@ -109,22 +118,31 @@ def read_kilt(file: str | os.PathLike, texts: Mapping[str, str] | None = None) -
       texts: id → text of questions whose records have no input; see `read_triviaqa`.
 
     Raises:
-      InputError: a line that is not such a record, an id that comes twice, or a record without input whose id `texts`
-        lacks.
+      InputError: a line that is not such a record, an id that comes twice or differs from another in white space alone,
+        or a record without input whose id `texts` lacks.
     """
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for number, record in lines.read_json_lines(file):
         at = Place(file, number)
         identifier = at.identifier(record)
-        if identifier in seen:
-            raise at.error("this id came before", "Give every question an id of its own.", identifier)
-        seen.add(identifier)
         text = at.text(record, "input", "")
-        if not text and texts is not None:
-            if identifier not in texts:
-                raise at.error("no input, and no text of this id was given", "Name the file that has it.", identifier)
-            text = texts[identifier]
-        yield Question(identifier, text, tuple(output_of(one, at) for one in at.objects(record, "output")))
+        if texts is not None and not text.strip():
+            text = texts.get(identifier, "")
+            if not text.strip():
+                raise at.error(
+                    "no input, and no text of this id was given",
+                    "Name the file that has it; launch.retrieve takes TriviaQA's by --kilt_questions.",
+                    identifier,
+                )
+        question = Question(identifier, text, tuple(output_of(one, at) for one in at.objects(record, "output")))
+        if question.key in seen:
+            same = seen[question.key] == identifier
+            problem = (
+                "this id came before" if same else f"this id and {seen[question.key]!r} differ in white space alone"
+            )
+            raise at.error(problem, "Give every question an id of its own.", identifier)
+        seen[question.key] = identifier
+        yield question
 
 
 def read_triviaqa(file: str | os.PathLike) -> dict[str, str]:

@@ -46,7 +46,7 @@ def kilt_dataset(
     bleu_above: float | None = None,
     missing: str = "refuse",
 ) -> Dataset:
-    """Pages as documents, and questions with the pages that are their evidence.
+    """Pages as documents, and questions, by their keys, with the pages that are their evidence.
 
     Args:
       pages: see `read_pages`.
@@ -82,8 +82,8 @@ def kilt_dataset(
             if not kept:
                 notes["questions without a page" if wanted else "questions without evidence"] += 1
                 continue
-            ids.append(question.id)
+            ids.append(question.key)
             texts.append(question.text)
-            judged[question.id] = kept
+            judged[question.key] = kept
     queries = Queries(tuple(ids), tuple(texts))
     return Dataset(corpus, queries, {split: Qrels(one) for split, one in qrels.items()}, name, notes=notes)

@@ -25,7 +25,7 @@ def write_predictions(
     Args:
       file: to write, whole or not at all.
       questions: of the task.
-      run: id → [(wikipedia_id, score)], best first. A question without answers gets an empty provenance.
+      run: `Question.key` → [(wikipedia_id, score)], best first. A question without answers gets an empty provenance.
       corpus: of the pages, whose titles are written.
       k: pages of each question at most.
 
@@ -38,7 +38,7 @@ def write_predictions(
     def records() -> Iterator[str]:
         for question in questions:
             found = []
-            for page, score in list(run.get(question.id, ()))[:k]:
+            for page, score in list(run.get(question.key, ()))[:k]:
                 title = corpus[corpus.index_of(page)].title
                 found.append({"wikipedia_id": page, "title": title, "score": float(score)})
             record = {"id": question.id, "input": question.text, "output": [{"provenance": found}]}

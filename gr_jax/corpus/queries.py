@@ -6,11 +6,14 @@ import dataclasses
 import functools
 import json
 import os
+import re
 from collections.abc import Iterable
 
 from gr_jax.corpus import lines
 from gr_jax.corpus.documents import check_id
 from gr_jax.errors import InputError
+
+_LIST = re.compile(r'\s*\[\s*($|[{"\]])')  # its beginning; "[START_ENT] EU [END_ENT]" begins a question
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +133,8 @@ def _read(file: str | os.PathLike):
     style = ""
     for number, line in lines.read_lines(file):
         if not style:
+            if _LIST.match(line):
+                raise InputError("a JSON list", "Write one JSON object a line.", file=file, line=number, value=line)
             style = "json" if line.lstrip().startswith("{") else "tsv" if "\t" in line else "plain"
         if style == "plain":
             yield number, f"q{number}", line

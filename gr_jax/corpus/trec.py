@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from gr_jax.corpus import lines
-from gr_jax.corpus.documents import check_id
+from gr_jax.corpus.documents import ID_REMEDY, check_id
 from gr_jax.errors import InputError
 
 # Tools that measure count the documents of each grade up to the highest, and beyond 32 bits they count wrongly.
@@ -26,7 +26,8 @@ class Qrels(Mapping[str, Mapping[str, int]]):
       judgements: the same, as any mapping. Grades of 1 and more mean relevant.
 
     Raises:
-      InputError: an id that is empty or holds white space, or a grade that is no integer or beyond `MAX_GRADE`.
+      InputError: an id that is no text, is empty or holds white space, or a grade that is no integer or beyond
+        `MAX_GRADE`.
     """
 
     def __init__(self, judgements: Mapping[str, Mapping[str, int]]):
@@ -35,7 +36,7 @@ class Qrels(Mapping[str, Mapping[str, int]]):
             for identifier, noun in ((query_id, "query"), *((doc_id, "document") for doc_id in grades)):
                 problem = check_id(identifier, noun)
                 if problem:
-                    raise InputError(f"qrels with {problem}", "Replace white space by '_'.", value=identifier)
+                    raise InputError(f"qrels with {problem}", ID_REMEDY, value=identifier)
             for doc_id, grade in grades.items():
                 problem = check_grade(grade)
                 if problem:
@@ -114,7 +115,7 @@ class Run(Mapping[str, list[tuple[str, float]]]):
             hits = [(doc_id, float(score)) for doc_id, score in hits]
             problem = check_id(query_id, "query")
             if problem:
-                raise InputError(f"a run with {problem}", "Replace white space by '_'.", value=query_id)
+                raise InputError(f"a run with {problem}", ID_REMEDY, value=query_id)
             seen = set()
             for doc_id, score in hits:
                 problem = check_id(doc_id, "document")
@@ -176,9 +177,11 @@ class Run(Mapping[str, list[tuple[str, float]]]):
         Args:
           file: where; gzipped where the name ends in .gz.
           tag: name of the system, without white space.
+
+        Raises:
+          InputError: as `check_tag`; or the file cannot be written.
         """
-        if tag.split() != [tag]:
-            raise InputError("a run's tag must be one word", "Replace white space by '_'.", value=tag)
+        check_tag(tag)
         rows = []
         for query_id, hits in self.items():
             scores = strictly_decreasing([score for _, score in hits])
@@ -244,7 +247,7 @@ def read_qrels(file: str | os.PathLike) -> Iterator[tuple[int, str, str, int]]:
                 value=line,
             )
         try:
-            grade = int(fields[-1])
+            grade = int(_plain(fields[-1]))
             problem = check_grade(grade)
         except ValueError:
             problem = "a grade is no integer"
@@ -260,9 +263,22 @@ def check_grade(grade: object) -> str | None:
     return None if abs(int(grade)) <= MAX_GRADE else f"a grade beyond {MAX_GRADE:,}"
 
 
+def check_tag(tag: str) -> None:
+    """Raises InputError for a run's name that is empty or holds white space."""
+    if tag.split() != [tag]:
+        raise InputError("a run's tag must be one word", "Replace white space by '_'.", value=tag)
+
+
+def _plain(number: str) -> str:
+    """A number as every tool reads it; ValueError for what Python alone does: 1_0, and digits of other scripts."""
+    if "_" in number or not number.isascii():
+        raise ValueError(number)
+    return number
+
+
 def _parse_score(text: str, file: str | os.PathLike, number: int) -> float:
     try:
-        score = float(text)
+        score = float(_plain(text))
     except ValueError:
         score = math.nan
     if not abs(score) < 3.4e38:

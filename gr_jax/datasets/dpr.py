@@ -9,6 +9,7 @@ from gr_jax.corpus import dpr_files
 from gr_jax.corpus.documents import check_id
 from gr_jax.corpus.records import Place
 from gr_jax.datasets import folder, raw
+from gr_jax.errors import InputError
 
 VERSION = "dpr 1"
 PASSAGES = ("psgs_w100.tsv",)
@@ -81,6 +82,12 @@ def _build(
                     continue
                 identifier = f"{split}{number}"
                 for passage in dict.fromkeys(positive.doc_id for positive in one.positives):
+                    problem = check_id(passage, "positive passage")
+                    if problem:
+                        raise InputError(
+                            f"{problem}, of the question {one.question!r}", "Give every passage its passage_id.",
+                            file=files[split][0], value=passage or None,
+                        )  # fmt: skip
                     rows.append((identifier, passage, 2 if passage == one.positives[0].doc_id else 1))
                 yield files[split][0], identifier, one.question, {"answers": list(one.answers)}
         for file in files.get("test", []):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,6 +24,7 @@ from gr_jax.errors import InputError
 
 ABOUT, CORPUS, QUERIES = "about.json", "corpus.jsonl", "queries.jsonl"
 _LOCKS = ".locks"
+_NAMES = re.compile(rf"{re.escape(CORPUS)}|{re.escape(QUERIES)}|qrels/[^/\0]+\.tsv")  # of all that builds write
 HALVES = "texts with half surrogate pairs, which were replaced"
 
 
@@ -63,7 +66,7 @@ class About:
         said = storage.read_note(file)
         names = {field.name for field in dataclasses.fields(cls)}
         whole = isinstance(said, dict) and set(said) == names and isinstance(said["files"], dict)
-        whole = whole and CORPUS in said["files"] and all(map(_is_entry, said["files"].values()))
+        whole = whole and CORPUS in said["files"] and all(itertools.starmap(_is_entry, said["files"].items()))
         if not whole:
             raise InputError(
                 "this folder does not say which data set it is, or another version of this library built it",
@@ -73,8 +76,9 @@ class About:
         return cls(**said)
 
 
-def _is_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
+def _is_entry(name: str, entry: Any) -> bool:
+    sized = isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
+    return sized and _NAMES.fullmatch(name) is not None
 
 
 @contextlib.contextmanager
@@ -83,11 +87,12 @@ def building(folder: pathlib.Path, dataset: str, variant: str) -> Iterator[None]
     interrupted, and no system takes it for a data set.
 
     Args:
-      folder: to write; what a build finished there before is no data set from now on.
+      folder: to write; what a build finished there before is no data set from now on, and its judgements are gone.
       dataset, variant: which collection.
 
     Raises:
-      InputError: the folder holds what no build put there, cannot be written, or another process builds it.
+      InputError: the folder holds what no build put there or another collection that is finished, cannot be written, or
+        another process builds it.
     """
 
     def wait() -> None:
@@ -99,13 +104,19 @@ def building(folder: pathlib.Path, dataset: str, variant: str) -> Iterator[None]
     before = _finished(folder)
     if names and before is None and beir.BUILDING not in names:
         raise InputError("this folder holds something else", "Name a new folder.", file=folder, value=names[0])
+    if before is not None and (before.dataset, before.variant) != (dataset, variant):
+        raise InputError(
+            f"this folder holds {before.dataset} ({before.variant}), which {dataset} ({variant}) would replace",
+            "Name a new folder, or remove this one.",
+            file=folder,
+        )
     with storage.locked(folder / _LOCKS / "build", wait):
         storage.write_json(folder / beir.BUILDING, {"dataset": dataset, "variant": variant})
-        if before is not None:
-            for name in before.files:
-                if name.startswith("qrels/"):
-                    (folder / name).unlink(missing_ok=True)
-            (folder / ABOUT).unlink(missing_ok=True)
+        # A split that this build does not make would be read with the others; those of a build that failed stay, too.
+        for file in (folder / "qrels").glob("*.tsv"):
+            if not file.is_dir():
+                file.unlink()
+        (folder / ABOUT).unlink(missing_ok=True)
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from gr_jax.corpus import kilt, kilt_pages, lines
 from gr_jax.corpus.records import Place
@@ -57,6 +58,8 @@ def build(
 ) -> folder.About:
     """Writes the pages, and the questions whose evidence is known.
 
+    A question is called by its key; where that is not its id, the id stands in its metadata.
+
     Args:
       where: the raw files, anywhere below it.
       output: folder to write; a build that was interrupted goes on where it was.
@@ -91,10 +94,11 @@ def _build(
                 if not pages:
                     notes[WITHOUT_ANY_PAGE if wanted else WITHOUT_EVIDENCE] += 1
                     continue
-                rows += [(question.id, page, 1) for page in pages]
-                answers = [one.answer for one in question.outputs if one.answer]
-                evidence = [sorted(pages) for pages in question.evidence()]
-                yield files[split][0], question.id, question.text, {"answers": answers, "evidence": evidence}
+                rows += [(question.key, page, 1) for page in pages]
+                more: dict[str, Any] = {} if question.key == question.id else {"id": question.id}
+                more["answers"] = [one.answer for one in question.outputs if one.answer]
+                more["evidence"] = [sorted(pages) for pages in question.evidence()]
+                yield files[split][0], question.key, question.text, more
 
     notes |= folder.write_questions(output, asked())
     return folder.finish(

@@ -19,6 +19,9 @@ CUTOFFS = (1, 5, 10, 20, 50, 100)
 def r_precision(answers: Sequence[str], evidence: Sequence[Collection[str]]) -> float:
     """The best share of an evidence set that is among as many first answers; 0 where there is no evidence.
 
+    KILT's script leaves a page out only where its record has no "wikipedia_id" at all. A null is a page called "None"
+    there. Here it stands for a page that nobody can name, and is left out too.
+
     Args:
       answers: pages, best first; a page that comes again is passed over.
       evidence: sets of pages. A page without a name is no part of its set here.

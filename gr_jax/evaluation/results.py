@@ -206,9 +206,9 @@ def read_training_metrics(file: str | os.PathLike) -> list[dict[str, float]]:
         try:
             record = json.loads(line)
             step = record["step"]
-            if not isinstance(step, int | float):
+            if isinstance(step, bool) or not isinstance(step, int | float) or not abs(step) < math.inf:
                 raise TypeError
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             if number == len(lines):  # no newline follows it
                 continue
             raise InputError(

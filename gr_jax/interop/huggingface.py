@@ -182,7 +182,7 @@ def _read_sentence_layout(folder: pathlib.Path) -> _SentenceLayout:
 
     try:
         modules = [(str(m["type"]).rsplit(".", 1)[-1], str(m["path"])) for m in json.loads(file.read_text("utf-8"))]
-    except (ValueError, OSError, KeyError, TypeError) as error:
+    except (ValueError, OSError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"not a list of modules: {error}", "Copy the folder again whole.", file=file) from error
     encoder, pooling, normalize = folder, "mean", False
     for kind, path in modules:
@@ -205,12 +205,12 @@ def _read_sentence_layout(folder: pathlib.Path) -> _SentenceLayout:
 def _read_pooling(file: pathlib.Path) -> str:
     raw = read_json(file)
     if "pooling_mode" in raw:  # the newer layout
-        chosen = [raw["pooling_mode"]] if isinstance(raw["pooling_mode"], str) else list(raw["pooling_mode"])
+        chosen = raw["pooling_mode"] if isinstance(raw["pooling_mode"], list) else [raw["pooling_mode"]]
     else:
         prefix = "pooling_mode_"
         chosen = [key.removeprefix(prefix) for key, on in raw.items() if key.startswith(prefix) and on is True]
     known = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
-    if len(chosen) != 1 or chosen[0] not in known:
+    if len(chosen) != 1 or not isinstance(chosen[0], str) or chosen[0] not in known:
         raise InputError("this pooling is not supported", "Use mean or cls pooling.", file=file, value=chosen)
     return known[chosen[0]]
 
@@ -251,7 +251,7 @@ def _get(raw: dict, file: pathlib.Path, key: str, kind: type, default: Any = Non
 
 
 def _t5_config(raw: dict, file: pathlib.Path) -> T5Config:
-    activation = raw.get("feed_forward_proj", "relu")
+    activation = _get(raw, file, "feed_forward_proj", str, "relu")
     if activation not in _T5_ACTIVATIONS:
         raise InputError(
             "feed_forward_proj is not supported",
@@ -310,7 +310,7 @@ def _t5_config_json(config: T5Config) -> dict:
 
 
 def _bert_config(raw: dict, file: pathlib.Path) -> BertConfig:
-    activation = raw.get("hidden_act", "gelu")
+    activation = _get(raw, file, "hidden_act", str, "gelu")
     if activation not in _BERT_ACTIVATIONS:
         raise InputError(
             "hidden_act is not supported",

@@ -155,7 +155,7 @@ def read_json(file: pathlib.Path) -> dict:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError("no such file", "Name a folder as Hugging Face lays it out.", file=file) from error
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InputError(f"not readable as JSON: {error}", "Copy the file again whole.", file=file) from error
     if not isinstance(value, dict):
         raise InputError("not a JSON object", "Copy the file again whole.", file=file)

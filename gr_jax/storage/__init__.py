@@ -2,6 +2,7 @@
 
 from gr_jax.storage.arrays import load_array as load_array
 from gr_jax.storage.arrays import new_array as new_array
+from gr_jax.storage.atomic import check_writable as check_writable
 from gr_jax.storage.atomic import explaining as explaining
 from gr_jax.storage.atomic import resolved as resolved
 from gr_jax.storage.atomic import write_bytes as write_bytes

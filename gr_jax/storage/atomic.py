@@ -33,7 +33,7 @@ _NAMES = {
 def write_bytes(path: str | os.PathLike, data: bytes) -> None:
     """Writes `data` to `path` so that a reader sees the old content or the new one, never a part.
 
-    A link is followed; what is no regular file (a pipe, `/dev/stdout`) is written straight.
+    A link is followed; what is neither a file nor a folder (a pipe, `/dev/stdout`) is written straight.
 
     Raises:
       InputError: the disk is full, or `path` may not be written; what stood there is as it was.
@@ -47,21 +47,47 @@ def writing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Yields a file to be written piece by piece, which takes the place of `path` at the end; see `write_bytes`. If
     the body raises, `path` is as it was.
     """
+    if _is_straight(path):
+        with explaining(path), open(path, "wb") as file:
+            yield file
+        return
+    with _new_file(path) as (file, target):
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(file.name, target)
+        beside.sync_folder(target.parent)
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Tries whether `path` can be written, for work that takes long before there is something to write.
+
+    A pipe is not tried: opening it is news for who reads it.
+
+    Raises:
+      InputError: as `writing` would where it begins.
+    """
+    if not _is_straight(path):
+        with _new_file(path):
+            pass
+
+
+def _is_straight(path: str | os.PathLike) -> bool:
+    """Whether something stands there that is neither a file nor a folder. The path is looked at as it was given: where
+    links lead, a pipe behind /dev/stdout has no name that could be opened."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+@contextlib.contextmanager
+def _new_file(path: str | os.PathLike) -> Iterator[tuple[BinaryIO, pathlib.Path]]:
+    """A file beside the path that is meant, and that path; see `beside.new_file`."""
     path = resolved(path)
     with explain_names(path), explain_full_disk(path):
         if path.is_dir():
             raise InputError("a folder stands where a file is to be written", "Name another file.", file=path)
-        if path.exists() and not path.is_file():
-            with open(path, "wb") as straight:
-                yield straight
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.new_file(path) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        beside.sync_folder(path.parent)
+            yield file, path
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

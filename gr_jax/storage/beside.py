@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
-_LONGEST_NAME = 200  # of the target's name; file systems allow 255 bytes in all
+_LONGEST_NAME = 200  # bytes of the target's name; file systems allow 255 in all
 _PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 0.0)
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV}
 
@@ -127,11 +127,19 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 
 def _name(path: pathlib.Path, role: str) -> pathlib.Path:
-    return path.with_name(f".{path.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.{role}")
+    return path.with_name(f".{_stem(path)}.{secrets.token_hex(4)}.{role}")
+
+
+def _stem(path: pathlib.Path) -> str:
+    """The target's name, or as many of its letters as there are bytes for."""
+    name = path.name
+    while len(os.fsencode(name)) > _LONGEST_NAME:
+        name = name[:-1]
+    return name
 
 
 def _siblings(path: pathlib.Path, role: str) -> list[pathlib.Path]:
-    pattern = re.compile(rf"\.{re.escape(path.name[:_LONGEST_NAME])}\.[0-9a-f]{{8}}\.{role}")
+    pattern = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{8}}\.{role}")
     return sorted(path.with_name(name) for name in os.listdir(path.parent) if pattern.fullmatch(name))
 
 

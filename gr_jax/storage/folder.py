@@ -23,6 +23,7 @@ from gr_jax.storage.checksums import sha256
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 _OWN_CHECKSUM = "manifest_sha256"
+_BEGINNING = b'{\n  "corpus": "'  # of every manifest: its names are sorted
 _GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -283,14 +284,16 @@ def refuse_to_replace_others(path: pathlib.Path) -> None:
         try:
             if next(path.iterdir(), None) is None:
                 return
-            if _is_ours(json.loads(_bytes_of(path / MANIFEST))):
+            data = _bytes_of(path / MANIFEST)
+            if _is_ours(json.loads(data)):
                 return
         except OSError:
             # Another writer may have put its folder in this place and removed the one that was being looked at.
             if _identify(path) != identity:
                 continue
         except (ValueError, RecursionError):
-            return  # a damaged manifest: an artefact that is being made again
+            if data.startswith(_BEGINNING) or _OWN_CHECKSUM.encode() in data:
+                return  # a damaged manifest of ours: an artefact that is being made again
         break
     else:
         return

@@ -32,6 +32,14 @@ _ADDRESSES = flags.DEFINE_list("addresses", None, "With bare, the hosts' address
 _NAME = flags.DEFINE_string("name", "gr-jax", "Of the job.")
 _DRY = flags.DEFINE_bool("dry", False, "Print what would be started, and start nothing.")
 
+_ENDED = "0|2|143"  # exit codes of what is not started again: it is finished, of bad input, or was asked to stop
+# The flags of which each kind makes something; --name and --dry are for all.
+_USED = {
+    "slurm": ("nodes", "processes_per_node", "restarts", "image", "gpus_per_node", "time"),
+    "gke": ("nodes", "processes_per_node", "restarts", "image", "gpus_per_node"),
+    "tpu": ("restarts", "tpu", "zone"),
+    "bare": ("nodes", "processes_per_node", "addresses"),
+}
 # How a scheduler is handed what it starts: text on standard input, or the command itself.
 _HANDED = {"slurm": ["sbatch"], "gke": ["kubectl", "apply", "-f", "-"], "tpu": ["bash"]}
 
@@ -58,7 +66,7 @@ def slurm(words: Sequence[str]) -> str:
         f"srun --kill-on-bad-exit=1 --output={_NAME.value}-%j-host%t.log{inside} {command_of(words, 'slurm')}",
         "status=$?",
         "case $status in",
-        "  0|2|143) ;;  # finished, bad input, asked to stop",
+        f"  {_ENDED}) ;;  # finished, bad input, asked to stop",
         f'  *) [ "${{SLURM_RESTART_COUNT:-0}}" -ge {_RESTARTS.value} ] || scontrol requeue $SLURM_JOB_ID ;;',
         "esac",
         "exit $status",
@@ -110,7 +118,8 @@ def tpu(words: Sequence[str]) -> str:
         raise InputError("a TPU VM has a name and a zone", "Give --tpu and --zone.")
     again = (
         f"for attempt in $(seq 0 {_RESTARTS.value}); do {command_of(words, 'tpu')} "
-        f"> {_NAME.value}-host$TPU_WORKER_ID.log 2>&1 && exit 0; done; exit 1"
+        f">> {_NAME.value}-host$TPU_WORKER_ID.log 2>&1; status=$?; case $status in {_ENDED}) break ;; esac; done; "
+        "exit $status"
     )
     return shlex.join(
         ["gcloud", "compute", "tpus", "tpu-vm", "ssh", _TPU.value, f"--zone={_ZONE.value}", "--worker=all",
@@ -145,6 +154,8 @@ def main(words: Sequence[str]) -> None:
             "a scheduler and a command are wanted", f"Write one of {', '.join(SCHEDULERS)}, flags, -- launch.recipe ….",
             value=" ".join(words),
         )  # fmt: skip
+    known = {name for names in _USED.values() for name in names}
+    program.refuse_unused(sorted(known.difference(_USED[words[0]])), f"with {words[0]}")
     text = SCHEDULERS[words[0]](words[1:])
     if _DRY.value or words[0] == "bare":
         print(text)

@@ -157,6 +157,27 @@ def test_records_that_are_none(tmp_path, wrong):
         list(read_kilt(file))
 
 
+def test_ids_with_white_space_have_a_key(formats, tmp_path):
+    """As AIDA's have: no TREC file could hold them."""
+    linked = next(read_kilt(formats / "aidayago2-dev-kilt.jsonl"))
+    assert linked.id.endswith("_947testa CRICKET:0") and linked.key == linked.id.replace(" ", "_")
+    made = kilt_dataset([Document(page, "", "x") for page in linked.pages()], {"dev": [linked]})
+    assert made.queries.ids == (linked.key,) == tuple(made.qrels["dev"])
+    (page,) = linked.pages()
+    write_predictions(tmp_path / "guess.jsonl", [linked], Run({linked.key: [(page, 1.0)]}), made.corpus)
+    assert read_predictions(tmp_path / "guess.jsonl") == {linked.id: [page]}
+    with pytest.raises(InputError, match=r"task\.jsonl:2: this id and 'a b' differ in white space alone"):
+        list(read_kilt(write(tmp_path / "task.jsonl", {"id": "a b"}, {"id": "a_b"})))
+
+
+def test_a_blank_input_is_none(tmp_path):
+    file = write(tmp_path / "task.jsonl", {"id": "a", "input": " "})
+    assert [question.text for question in read_kilt(file, {"a": "who"})] == ["who"]
+    for texts in ({}, {"a": " "}):
+        with pytest.raises(InputError, match=r"task\.jsonl:1: no input.*--kilt_questions"):
+            list(read_kilt(file, texts))
+
+
 def test_an_id_comes_once(tmp_path):
     with pytest.raises(InputError, match="came before"):
         list(read_kilt(write(tmp_path / "task.jsonl", {"id": 1}, {"id": "1"})))

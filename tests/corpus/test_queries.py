@@ -36,6 +36,11 @@ def test_three_formats(tmp_path):
     assert Queries.load(tmp_path / "numbers").ids == ("7",)
 
 
+def test_a_query_may_begin_with_a_bracket(tmp_path):
+    (tmp_path / "plain").write_text("[START_ENT] EU [END_ENT] rejects German call\n")
+    assert Queries.load(tmp_path / "plain").texts == ("[START_ENT] EU [END_ENT] rejects German call",)
+
+
 def test_select_and_text():
     all_queries = Queries(("a", "b", "c"), ("one", "two", "three"))
     assert all_queries.select(["c", "a"]) == Queries(("c", "a"), ("three", "one"))
@@ -67,6 +72,8 @@ def test_select_and_text():
         (b"", None, "no queries"),
         (b" \n \n", None, "no queries"),
         (b'{"a":' * 100_000, 1, "not JSON"),
+        (b'[\n {"_id": "a", "text": "x"},\n', 1, "a JSON list.*one JSON object a line"),
+        (b'[{"_id": "a", "text": "x"}]\n', 1, "a JSON list"),
     ],
 )
 def test_bad_files_are_refused_with_their_line(tmp_path, content, line, problem):

@@ -131,6 +131,8 @@ def test_the_later_of_two_judgements_counts_as_for_ir_measures(tmp_path):
         (b"query-id\tcorpus-id\tscore\nq\td\n", 2, "2 fields where 3"),
         (b"q 0 d high\n", 1, "grade is no integer"),
         (b"q 0 d 1.5\n", 1, "grade is no integer"),
+        (b"q 0 d 1_0\n", 1, "grade is no integer"),
+        ("q 0 d ٣\n".encode(), 1, "grade is no integer"),
         (b"q\n", 1, "1 fields"),
         (b"", None, "no judgements"),
         (b"query-id\tcorpus-id\tscore\n", None, "no judgements"),
@@ -151,6 +153,8 @@ def test_bad_qrels_are_refused_with_their_line(tmp_path, content, line, problem)
         (b"q Q0 d 1 1.0 tag\nq Q0 d 2\n", 2, "4 fields"),
         (b"q Q0 d 1 best tag\n", 1, "score is no finite number"),
         (b"q Q0 d 1 nan tag\n", 1, "score is no finite number"),
+        (b"q Q0 d 1 1_0.5 tag\n", 1, "score is no finite number"),
+        ("q Q0 d 1 ٣ tag\n".encode(), 1, "score is no finite number"),
         (b"q Q0 d 1 -inf tag\n", 1, "score is no finite number"),
         (b"q Q0 d 1 2 tag\nq Q0 e 2 1 tag\nq Q0 d 3 0 tag\n", 3, "already retrieved"),
         (b"", None, "no results"),
@@ -184,6 +188,9 @@ def test_bad_judgements_and_tags_are_refused(tmp_path):
     for judgements in ({"q": {"d": 0.5}}, {"q": {"d d": 1}}, {"": {"d": 1}}):
         with pytest.raises(InputError):
             Qrels(judgements)
+    for make, given in ((Qrels, {"q1": {7: 1}}), (Qrels, {7: {"d": 1}}), (Run, {"q": [(7, 1.0)]}), (Run, {7: []})):
+        with pytest.raises(InputError, match="id that is no text"):
+            make(given)
     with pytest.raises(InputError, match="one word"):
         Run({"q": [("d", 1)]}).save(tmp_path / "run", tag="my system")
 

@@ -95,6 +95,10 @@ def test_dpr_s_first_positive_has_the_higher_grade(tmp_path):
     file.write_text(json.dumps(records))
     with pytest.raises(InputError, match=r"biencoder-nq-dev\.json: .* not there.*1000000"):
         build("dpr", tmp_path / "raw", tmp_path / "built")
+    del records[2]["positive_ctxs"][0]["passage_id"]
+    file.write_text(json.dumps(records))
+    with pytest.raises(InputError, match=r"biencoder-nq-dev\.json: a positive passage without an id.*passage_id"):
+        build("dpr", tmp_path / "raw", tmp_path / "built")
 
 
 def test_evidence_of_kilt(tmp_path):
@@ -126,6 +130,17 @@ def test_triviaqa_takes_its_questions_from_elsewhere(tmp_path):
         build("kilt", tmp_path / "raw", tmp_path / "built", "triviaqa")
     (tmp_path / "raw" / "unfiltered-web-train.json").write_text(json.dumps({"Data": asked}))
     assert build("kilt", tmp_path / "raw", tmp_path / "built", "triviaqa").questions["dev"] == samples.DEV
+
+
+def test_kilt_s_ids_with_white_space_are_kept_beside_their_keys(tmp_path):
+    samples.kilt(tmp_path / "raw")
+    file = tmp_path / "raw" / "nq-dev-kilt.jsonl"
+    file.write_text(file.read_text().replace('"dev-0"', '"dev CRICKET:0"'))
+    build("kilt", tmp_path / "raw", tmp_path / "built")
+    assert "dev_CRICKET:0" in corpus.read_beir(tmp_path / "built").split("dev")
+    read = map(json.loads, (tmp_path / "built" / "queries.jsonl").read_text().splitlines())
+    ids = {one["_id"]: one["metadata"].get("id") for one in read}
+    assert ids["dev_CRICKET:0"] == "dev CRICKET:0" and ids["dev-1"] is None
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "nq320k"])
@@ -222,11 +237,14 @@ def test_a_build_that_stopped_is_no_data_set_and_goes_on(made, tmp_path, monkeyp
         assert contents(where) == contents(tmp_path / "whole")
 
 
-def test_another_build_replaces_all_of_the_one_before(made, tmp_path):
+def test_another_build_replaces_nothing_and_the_same_replaces_all(made, tmp_path):
     where = tmp_path / "built"
-    build("ms_marco", made["ms_marco"], where)
-    about = build("kilt", made["kilt"], where)
-    assert contents(where) == contents_of("kilt", made, tmp_path) and about.dataset == "kilt"
+    build("kilt", made["kilt"], where)
+    with pytest.raises(InputError, match=r"holds kilt \(nq\), which ms_marco \(passages\) would replace"):
+        build("ms_marco", made["ms_marco"], where)
+    assert folder.verify(where) == []
+    build("kilt", made["kilt"], where)
+    assert contents(where) == contents_of("kilt", made, tmp_path)
     broken = tmp_path / "raw"
     samples.kilt(broken)
     (broken / "nq-dev-kilt.jsonl").write_text("{}\n")
@@ -234,6 +252,33 @@ def test_another_build_replaces_all_of_the_one_before(made, tmp_path):
         build("kilt", broken, where)
     with pytest.raises(InputError, match="does not say"):
         folder.verify(where)
+
+
+def test_a_split_of_a_build_that_failed_does_not_stay(tmp_path):
+    where = tmp_path / "raw"
+    samples.ms_marco(where)
+    track = [where / "msmarco-test2019-queries.tsv", where / "2019qrels-pass.txt"]
+    track[1].write_text(track[1].read_text().replace(" 3\n", "000 3\n"))
+    with pytest.raises(InputError, match="a judgement of dl19 is of a document that is not there"):
+        build("ms_marco", where, tmp_path / "built")
+    for file in track:
+        file.unlink()
+    build("ms_marco", where, tmp_path / "built")
+    assert set(corpus.read_beir(tmp_path / "built").qrels) == {"train", "dev"}
+
+
+@pytest.mark.parametrize("name", ["qrels/../../precious.txt", "/etc/hostname", "qrels/a/b.tsv", "thesis.tex"])
+def test_about_json_names_no_file_that_no_build_writes(made, tmp_path, name):
+    where = tmp_path / "built"
+    build("ms_marco", made["ms_marco"], where)
+    (tmp_path / "precious.txt").write_text("years of work")
+    said = json.loads((where / "about.json").read_text())
+    said["files"][name] = {"bytes": 13, "sha256": ""}
+    (where / "about.json").write_text(json.dumps(said))
+    for use in (folder.verify, lambda where: build("ms_marco", made["ms_marco"], where)):
+        with pytest.raises(InputError):
+            use(where)
+    assert (tmp_path / "precious.txt").read_text() == "years of work"
 
 
 def contents_of(name, made, tmp_path):
@@ -259,7 +304,9 @@ FAULTS = {
     "no passages": ("ms_marco", "collection.tsv", lambda text: ""),
     "no pages": ("kilt", "kilt_knowledgesource.json", lambda text: ""),
     "a question of two splits": ("kilt", "nq-dev-kilt.jsonl", lambda text: text.replace("dev-0", "train-0")),
-    "an id with a space": ("kilt", "nq-dev-kilt.jsonl", lambda text: text.replace("dev-0", "dev 0")),
+    "two ids but for a space": (
+        "kilt", "nq-dev-kilt.jsonl", lambda text: text.replace("dev-0", "dev 1").replace("dev-1", "dev_1")
+    ),
     "half an id": ("kilt", "nq-dev-kilt.jsonl", lambda text: text.replace("dev-0", "dev\\ud83d")),
     "half a page's id": ("kilt", "kilt_knowledgesource.json", lambda text: text.replace('"7"', '"\\ud83d"')),
     "a blank question": ("kilt", "nq-dev-kilt.jsonl", lambda text: re.sub(r'"input": "[^"]*"', '"input": " "', text)),

@@ -60,6 +60,10 @@ def test_without_evidence_there_is_nothing_to_find():
         evidence_recall(["a"], [["a"]], 0)
 
 
+def test_a_null_page_is_nobody_s():
+    assert r_precision(["None", "a"], [["", "a"]]) == 0 and r_precision(["a"], [["", "a"]]) == 1
+
+
 def test_what_cannot_be_judged():
     asked = [Question("1", "who", (Output(provenance=(Provenance("p", "P"),)),)), Question("2", "what")]
     with pytest.raises(InputError, match="without an answer"):

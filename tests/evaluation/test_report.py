@@ -215,7 +215,7 @@ def test_training_metrics_that_are_none(tmp_path):
     with pytest.raises(InputError, match="metrics.jsonl: no training metrics"):
         read_training_metrics(tmp_path / "metrics.jsonl")
     file = tmp_path / "metrics.jsonl"
-    for line in ("nonsense", '{"loss": 1}', "[1]", '{"step": "two"}'):
+    for line in ("nonsense", '{"loss": 1}', "[1]", '{"step": "two"}', '{"step": NaN}', '{"step": true}', "[" * 100_000):
         file.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
         with pytest.raises(InputError, match="metrics.jsonl:2: not a line"):
             read_training_metrics(file)

@@ -195,6 +195,8 @@ def test_wrong_tensors_are_named(change, says, bert_folder):
         (json.dumps({**random_folders.BERT, "hidden_size": 0}), "positive"),
         (json.dumps({**random_folders.BERT, "num_attention_heads": 5}), "multiple"),
         (json.dumps({**random_folders.BERT, "hidden_act": "swish"}), "hidden_act"),
+        (json.dumps({**random_folders.BERT, "hidden_act": ["gelu"]}), "hidden_act"),
+        ('{"a": ' + "[" * 100_000, "JSON"),
         (json.dumps({**random_folders.BERT, "pad_token_id": 1}), "padding"),
         (json.dumps({**random_folders.BERT, "position_embedding_type": "relative_key"}), "positions"),
         (json.dumps({**random_folders.BERT, "num_hidden_layers": 4}), "there is no tensor"),
@@ -205,6 +207,13 @@ def test_wrong_configurations_are_named(config, says, bert_folder):
     with pytest.raises(InputError, match=says) as error:
         huggingface.load_bert(bert_folder)
     assert str(bert_folder) in str(error.value)
+
+
+def test_a_wrong_activation_of_t5_is_named(t5_folder):
+    raw = json.loads((t5_folder / "config.json").read_text())
+    (t5_folder / "config.json").write_text(json.dumps({**raw, "feed_forward_proj": ["relu"]}))
+    with pytest.raises(InputError, match="feed_forward_proj"):
+        huggingface.load_t5(t5_folder)
 
 
 def test_missing_parts_are_named(tmp_path, bert_folder):
@@ -311,17 +320,19 @@ def test_sentence_folders_say_how_to_pool(sentence_folder):
 
 
 def test_unsupported_sentence_folders_are_refused(sentence_folder):
-    with pytest.raises(InputError, match="pooling is not supported"):
-        huggingface.load_sentence_encoder(sentence_folder({"pooling_mode_max_tokens": True}))
+    for pooling in ({"pooling_mode_max_tokens": True}, *({"pooling_mode": one} for one in (None, 3, [["mean"]], {}))):
+        with pytest.raises(InputError, match="pooling is not supported"):
+            huggingface.load_sentence_encoder(sentence_folder(pooling))
     folder = sentence_folder({"pooling_mode_mean_tokens": True})
     listed = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([*listed, {"type": "models.Dense", "path": "3_Dense"}]))
     with pytest.raises(InputError, match="not supported") as error:
         huggingface.load_sentence_encoder(folder)
     assert "Dense" in str(error.value)
-    (folder / "modules.json").write_text('{"a": 1}')
-    with pytest.raises(InputError, match="not a list of modules"):
-        huggingface.load_sentence_encoder(folder)
+    for modules in ('{"a": 1}', "[" * 100_000):
+        (folder / "modules.json").write_text(modules)
+        with pytest.raises(InputError, match="not a list of modules"):
+            huggingface.load_sentence_encoder(folder)
 
 
 def test_what_a_folder_holds(t5_folder, bert_folder):

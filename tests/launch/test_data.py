@@ -63,6 +63,14 @@ def test_what_is_refused(raw, tmp_path):
     refused(forked(*told), "--raw")
     refused(forked(*told, f"--raw={tmp_path / 'none'}"), "no such folder")
     refused(forked(*told, f"--raw={raw}", "--variant=url"), "nci_as_published")
+    for words in (
+        ("list", "--variant=nci"),
+        ("describe", "kilt", "--raw=x"),
+        ("verify", str(tmp_path), "--raw=x"),
+        ("build", "ir_datasets:beir/nfcorpus/test", "--processes=1"),
+        ("sample", "kilt", "--processes=1"),
+    ):
+        refused(forked("data", *words), f"{words[-1].partition('=')[0]} is not used by {words[0]}")
     (tmp_path / "empty").mkdir()
     refused(forked(*told, f"--raw={tmp_path / 'empty'}"), "the file of train: missing")
     refused(forked("data", "sample", "nq320k"), "--output")

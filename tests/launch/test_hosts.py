@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -24,6 +25,9 @@ def test_slurm_says_who_takes_part():
     assert hosts.of_slurm(SLURM) == Cluster(f"gpu07:{20_000 + 123456 % 20_000}", 8, 5, (1,))
     assert hosts.of_slurm({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "1(x8)"}).local_devices is None
     assert hosts.of_slurm({}) is None
+    for wrong in ("²", "", "12a"):
+        with pytest.raises(InputError, match="SLURM_JOB_ID is no number"):
+            hosts.of_slurm({**SLURM, "SLURM_JOB_ID": wrong})
     for name in ("SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"):
         with pytest.raises(InputError, match=f"{name} is n.*srun"):
             hosts.of_slurm({one: value for one, value in SLURM.items() if one != name})
@@ -53,7 +57,7 @@ def test_gke_and_tpu_say_who_takes_part():
 
 
 @pytest.mark.parametrize(
-    "wrong", [("h:1", 2, 2), ("h:1", 2, -1), ("h", 2, 0), (":1", 2, 0), ("h:0", 2, 0), ("h:x", 2, 0)]
+    "wrong", [("h:²", 2, 0), ("h:1", 2, 2), ("h:1", 2, -1), ("h", 2, 0), (":1", 2, 0), ("h:0", 2, 0), ("h:x", 2, 0)]
 )
 def test_clusters_that_are_none(wrong):
     with pytest.raises(InputError):
@@ -115,19 +119,45 @@ def test_a_taken_port_is_named():
     assert f"the coordinator's port is taken: Address already in use (got {port})" in done.stderr
 
 
+def test_who_takes_part_is_not_passed_over():
+    for flag in ("--coordinator=h:1", "--processes=2", "--process=1"):
+        refused(forked("recipe", flag), f"{flag.partition('=')[0]} is not used without --hosts=bare")
+    told = ("--hosts=slurm", "--process=1", "--watch=x", "--", "launch.recipe")
+    refused(forked("supervise", *told), "--process is not used without --hosts=bare")
+
+
 def test_what_would_be_started():
-    told = ("--nodes=2", "--dry", "--restarts=5", "--", "launch.recipe", '--gin.CORPUS="a b"')
+    command = ("--dry", "--", "launch.recipe", '--gin.CORPUS="a b"')
+    told = ("--nodes=2", "--restarts=5", *command)
     slurm = forked("cluster", "slurm", "--processes_per_node=4", *told).stdout
     assert "--ntasks-per-node=4" in slurm and "-ge 5 ]" in slurm and "scontrol requeue" in slurm
     assert "python -m launch.recipe --hosts=slurm '--gin.CORPUS=\"a b\"'" in slurm
     gke = forked("cluster", "gke", "--image=gr_jax", *told).stdout
     assert "maxRestarts: 5" in gke and "completions: 2" in gke
     assert f'value: "gr-jax-workers-0-0.gr-jax:{hosts.PORT}"' in gke
-    tpu = forked("cluster", "tpu", "--tpu=v", "--zone=z", *told).stdout
+    tpu = forked("cluster", "tpu", "--tpu=v", "--zone=z", "--restarts=5", *command).stdout
     assert tpu.startswith("gcloud compute tpus tpu-vm ssh v --zone=z --worker=all") and "seq 0 5" in tpu
-    bare = forked("cluster", "bare", "--addresses=10.0.0.1,10.0.0.2", *told).stdout
+    bare = forked("cluster", "bare", "--addresses=10.0.0.1,10.0.0.2", *command).stdout
     assert len(re.findall(r"--coordinator=10\.0\.0\.1:\d+ --processes=2 --process=[01] ", bare)) == 2
     refused(forked("cluster", "gke", *told), "--image")
-    refused(forked("cluster", "bare", *told), "--addresses")
+    refused(forked("cluster", "bare", *command), "--addresses")
+    for kind, flag in (("gke", "--time=1:00"), ("tpu", "--image=x"), ("tpu", "--nodes=2"), ("bare", "--restarts=1"),
+                       ("tpu", "--processes_per_node=2"), ("bare", "--image=x")):  # fmt: skip
+        refused(forked("cluster", kind, flag, *command), f"{flag.partition('=')[0]} is not used with {kind}")
+    asked = forked("cluster", "slurm", "--dry", "--", "launch.recipe", "--help").stdout
+    assert "launch.recipe --hosts=slurm --help" in asked and asked.startswith("#!/bin/bash")
     refused(forked("cluster", "pbs", *told), "slurm, gke, tpu, bare")
     refused(forked("cluster", "slurm", "--nodes=2", "--", "launch.recipe"), "sbatch is not installed")
+
+
+@pytest.mark.parametrize(("codes", "ends"), [((1, 0), 0), ((2, 0), 2), ((1, 143), 143), ((1, 1, 1), 1)])
+def test_a_tpu_starts_again_what_failed_and_keeps_its_log(tmp_path, codes, ends):
+    told = ("--tpu=v", "--zone=z", "--restarts=2", "--dry", "--", "launch.recipe")
+    (_, inside) = shlex.split(forked("cluster", "tpu", *told).stdout)[-1].split("=", maxsplit=1)
+    attempt = "$(wc -l < gr-jax-host.log) - 1"
+    script = f"codes=({' '.join(map(str, codes))})\necho attempt\nexit ${{codes[{attempt}]}}\n"
+    (tmp_path / "python").write_text(f"#!/bin/bash\n{script}")
+    (tmp_path / "python").chmod(0o755)
+    done = subprocess.run(["bash", "-c", inside], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert done.returncode == ends
+    assert (tmp_path / "gr-jax-host.log").read_text() == "attempt\n" * (1 + codes.index(ends) if ends != 1 else 3)

@@ -112,10 +112,16 @@ def test_how_sure_a_run_is_of_its_first_documents(tmp_path):
     assert values["temperature"] == pytest.approx(0.5, rel=0.3)
     assert values["ECE, calibrated"] < values["ECE"] and values["Brier, calibrated"] < values["Brier"]
     refused(forked("evaluate", *test, f"--dev_run={tmp_path / 'dev.trec'}"), "--dev_qrels", "neither")
+    for measures in ("Success@1, AP(rel=2, judged_only=True)", "Success@1 AP(rel=2,judged_only=True)"):
+        said = forked("evaluate", *test, f"--metrics={measures}").stdout
+        assert "Success@1 " in said and "AP(rel=2,judged_only=True) " in said
 
 
 def test_a_kilt_task_is_answered_and_judged(tmp_path):
-    """By KILT's measures: of the questions of dev, whose evidence is the document that answers them."""
+    """By KILT's measures: of the questions of dev, whose evidence is the document that answers them.
+
+    Their ids hold white space, as AIDA's do; in TREC runs their keys stand instead.
+    """
     beir = small_data.write_beir(tmp_path / "mine", count=24)
     systems.BM25().run(beir, tmp_path / "bm25", say=lambda _: None)
     dataset = read_beir(beir)
@@ -124,7 +130,7 @@ def test_a_kilt_task_is_answered_and_judged(tmp_path):
     for one, grades in dataset.split("dev").items():
         evidence = [{"wikipedia_id": page, "title": page} for page in grades]
         (text,) = dataset.query_texts([one])
-        records.append({"id": one, "input": text, "output": [{"provenance": evidence}]})
+        records.append({"id": f"{one} CRICKET:0", "input": text, "output": [{"provenance": evidence}]})
     task.write_text("".join(json.dumps(record) + "\n" for record in records))
     index = f"--index={tmp_path / 'bm25' / 'index'}"
     assert forked("retrieve", index, f"--kilt={task}", f"--output={file}", "--k=20").returncode == 0
@@ -135,15 +141,38 @@ def test_a_kilt_task_is_answered_and_judged(tmp_path):
         if run.suffix == ".trec":
             asked = (f"--queries={beir / 'queries.jsonl'}", f"--qrels={beir / 'qrels' / 'dev.tsv'}", "--k=20")
             assert forked("retrieve", index, *asked, f"--output={run}").returncode == 0
+            refused(forked("evaluate", f"--run={run}", f"--kilt={task}"), "no question of the run is in the task")
+            keyed = Run({f"{one}_CRICKET:0": hits for one, hits in Run.load(run).items()})
+            same = evaluate(Run.load(run), dataset.split("dev"), ["Rprec", "R@5"])
+            keyed.save(run)
         done = forked("evaluate", f"--run={run}", f"--kilt={task}", f"--output={tmp_path / 'found.json'}")
         assert done.returncode == 0 and "success_rate@5" in done.stdout
         found[run.suffix] = json.loads((tmp_path / "found.json").read_text())
     assert found[".jsonl"] == found[".trec"]
-    same = evaluate(Run.load(tmp_path / "run.trec"), dataset.split("dev"), ["Rprec", "R@5"])
     assert found[".jsonl"]["Rprec"] == pytest.approx(same["Rprec"])
     assert found[".jsonl"]["recall@5"] == pytest.approx(same["R@5"])  # one document is all the evidence
     refused(forked("evaluate", f"--run={file}"), "--kilt")
+    for flag in ("--metrics=AP", f"--dev_run={run}", f"--dev_qrels={run}"):
+        refused(forked("evaluate", f"--run={run}", f"--kilt={task}", flag), "is not used with --kilt")
     refused(forked("retrieve", index, f"--output={file}"), "--kilt")
+    # TriviaQA's: their questions come from elsewhere.
+    asked = [{"QuestionId": one["id"], "Question": one.pop("input")} for one in records[1:]]
+    task.write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "own.json").write_text(json.dumps({"Data": asked}))
+    (tmp_path / "more.json").write_text(json.dumps({"Data": []}))
+    own = f"--kilt_questions={tmp_path / 'more.json'},{tmp_path / 'own.json'}"
+    refused(forked("retrieve", "--index=none", f"--kilt={task}", f"--output={file}"), f"{task}:2", "--kilt_questions")
+    assert forked("retrieve", index, f"--kilt={task}", f"--output={file}", "--k=20", own).returncode == 0
+    assert list(map(json.loads, file.read_text().splitlines())) == predictions
+
+
+def test_what_cannot_be_written_is_said_before_anything_is_read(tmp_path):
+    asked = ("retrieve", "--index=none", "--queries=none")
+    refused(forked(*asked, f"--output={tmp_path / 'run'}", "--tag=my system"), "one word")
+    refused(forked(*asked, f"--output={tmp_path}"), "a folder stands")
+    refused(forked(*asked, f"--output={tmp_path / 'run'}", "--kilt_questions=x"), "not used without --kilt")
+    told = ("retrieve", "--index=none", "--kilt=none", f"--output={tmp_path / 'run'}", "--tag=mine")
+    refused(forked(*told), "--tag is not used with --kilt")
 
 
 def test_an_index_is_calibrated_and_says_how_sure_it_is(tmp_path):

@@ -209,7 +209,8 @@ def test_shards_that_a_killed_run_left_are_removed_by_the_next(tmp_path, encoder
 def test_half_removed_shards_and_those_of_other_settings_are_no_obstacle(tmp_path, encoder):
     for changes in ({"max_length": 31}, {"shard_size": 5}):
         encode_corpus(encoder, TEXTS, tmp_path / "a", work=tmp_path / "embeddings.shards", **{**SETTINGS, **changes})
-    (tmp_path / "embeddings.shards" / "00000" / "manifest.json").write_text("damaged")
+    manifest = tmp_path / "embeddings.shards" / "00000" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:-20])
     (tmp_path / "embeddings.shards" / "00001" / "vectors.npy").unlink()
     encode_corpus(encoder, TEXTS, tmp_path / "embeddings", **SETTINGS)
     assert not (tmp_path / "embeddings.shards").exists()

@@ -200,12 +200,23 @@ def test_only_artefacts_are_replaced(tmp_path):
         _write(theirs / "thesis.tex" / "index", {"x": b"1"})
 
 
-def test_a_damaged_artefact_can_be_made_again(tmp_path):
+@pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: data[:-20], lambda data: b"\0" + data[1:]])
+def test_a_damaged_artefact_can_be_made_again(tmp_path, damage):
     _write(tmp_path / "a", {"x": b"1"})
-    (tmp_path / "a" / "manifest.json").write_bytes(b'{"kind": "do')
+    manifest = tmp_path / "a" / "manifest.json"
+    manifest.write_bytes(damage(manifest.read_bytes()))
     _write(tmp_path / "a", {"x": b"2"})
     assert (tmp_path / "a" / "x").read_bytes() == b"2"
     read_folder(tmp_path / "a")
+
+
+@pytest.mark.parametrize("manifest", [b'{"name": "x", // an extension of a browser\n', b"", b"[" * 200_000, b"\xff"])
+def test_a_manifest_of_others_that_is_no_json_is_no_damage(tmp_path, manifest):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "manifest.json").write_bytes(manifest)
+    with pytest.raises(InputError, match=r"theirs.*did not write"):
+        _write(tmp_path / "theirs", {"x": b"1"})
+    assert _content(tmp_path / "theirs") == {"manifest.json": manifest}
 
 
 def test_links_are_followed(tmp_path):

@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.storage import atomic, beside, load_array, read_folder, write_bytes, write_folder, write_json
+from gr_jax.storage import (
+    atomic,
+    beside,
+    check_writable,
+    load_array,
+    read_folder,
+    write_bytes,
+    write_folder,
+    write_json,
+)
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -284,6 +293,30 @@ def test_a_pipe_is_written_straight(tmp_path):
     reader.join()
     assert got == [b"metrics"]
     assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_pipe_on_standard_output_is_written_straight():
+    """Where its links lead, /dev/stdout has a name that cannot be opened: /proc/7/fd/pipe:[123]."""
+    process = _start("from gr_jax.storage import write_bytes; write_bytes('/dev/stdout', b'metrics')")
+    assert process.communicate()[0] == b"metrics" and process.returncode == 0
+
+
+def test_whether_a_file_can_be_written_is_tried_beforehand(tmp_path):
+    write_bytes(tmp_path / "a", b"1")
+    check_writable(tmp_path / "a")
+    check_writable(tmp_path / "b")
+    check_writable("/dev/stdout")
+    assert [p.name for p in tmp_path.iterdir()] == ["a"] and (tmp_path / "a").read_bytes() == b"1"
+    for wrong in (tmp_path, tmp_path / "a" / "c", tmp_path / ("n" * 400)):
+        with pytest.raises(InputError):
+            check_writable(wrong)
+
+
+def test_names_are_cut_by_their_bytes(tmp_path):
+    """255 bytes are what a file system takes, and a name of 240 needs another one beside it for a moment."""
+    write_bytes(tmp_path / ("漢" * 80), b"1")
+    _write(tmp_path / ("é" * 110), 1)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_json_is_sorted_utf8(tmp_path):
