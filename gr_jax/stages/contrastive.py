@@ -64,6 +64,7 @@ class ContrastiveTraining(training.Optimization):
     dev_documents: int | None = setting(None, at_least=1)
 
     def check(self) -> None:
+        super().check()
         check_shares("ContrastiveTraining.rates", self.rates, ("query", "pseudo"), "kinds of queries")
         training.check_keep_best("ContrastiveTraining.keep_best", self.keep_best)
         if not self.in_batch and not self.negatives:

@@ -59,6 +59,7 @@ class CopyTraining(Optimization):
     row_targets: int = 96
 
     def check(self) -> None:
+        super().check()
         check_heads(type(self).__name__, self.width, self.heads)
         check_decoder(type(self).__name__, self.encoder, self.decoder)
         if self.multipliers is not None and self.keeps_encoder:
@@ -67,6 +68,7 @@ class CopyTraining(Optimization):
                 f"Leave {type(self).__name__}.multipliers out, or set {type(self).__name__}.frozen to False.",
                 value=dict(self.multipliers),
             )
+        vocabularies.check_vocabulary(type(self).__name__, self)
 
     @property
     def keeps_encoder(self) -> bool:

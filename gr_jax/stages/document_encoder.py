@@ -11,7 +11,7 @@ from typing import Any
 from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.retrievers.dense_encoder import DenseEncoder
-from gr_jax.stages import bi_encoder
+from gr_jax.stages import bi_encoder, pretrained
 from gr_jax.stages.contrastive import ContrastiveTraining, check_drawn
 from gr_jax.stages.encoders import Encoders
 from gr_jax.stages.graph import Place, Stage, stage
@@ -20,7 +20,7 @@ from gr_jax.stages.negatives import Mining, load_encoder, negatives_of
 from gr_jax.stages.networks import Network
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries
-from gr_jax.stages.training import keep_curves
+from gr_jax.stages.training import check_stays, keep_curves
 from gr_jax.stages.vocabulary import load_vocabulary, vocabulary_of
 
 NAME = "document_encoder"
@@ -190,6 +190,8 @@ def check_document_encoder(
       after: the trainings that read its questions.
     """
     check_drawn(training)
+    if trained is None and mining.refresh_every:
+        check_stays(training, "negatives are mined again", "set encoder_mining/Mining.refresh_every to None")
     if trained is None and "cluster" in mining.shares:
         raise InputError(
             "there are no clusters before the document encoder",
@@ -216,6 +218,42 @@ def check_document_encoder(
                 file=where,
                 value=getattr(first, name),
             )
+
+
+def check_widths(encoders: Encoders, trained: str | None, network: Network, start: str, *, matched: bool) -> None:
+    """Raises InputError for networks that do not fit the document encoder, as far as configurations tell: what they are
+    would show when that has been trained.
+
+    Args:
+      encoders, trained: see `document_encoder_of`; of an encoder that is taken from a run nothing is known here.
+      network: that reads queries and writes.
+      start: what reads queries starts from, the "document_encoder" or the "pretrained" one of `network`.
+      matched: vectors of queries are compared with those of documents.
+    """
+    own = pretrained.width_of(encoders.encoder, encoders.width) if trained is None else None
+    documents = own if encoders.projection is None else encoders.projection
+    queries = own if start == "document_encoder" else pretrained.width_of(network.encoder, network.width)
+    decoder = network.width if network.decoder is None else pretrained.width_of(network.decoder, network.width)
+    if network.decoder is not None and None not in (queries, decoder) and queries != decoder:
+        raise InputError(
+            f"a pretrained decoder reads states of width {decoder}, and those of queries are {queries} wide",
+            "Set Network.decoder = None, or let queries be read by an encoder of its width: Encoders.encoder, or "
+            'Network.encoder where they start from the "pretrained" one.',
+            value=network.decoder,
+        )
+    if matched and None not in (queries, documents) and queries != documents:
+        raise InputError(
+            f"the network reads queries into {queries} dimensions, and documents have vectors of {documents}",
+            "Choose Network.encoder and Encoders.encoder of one width.",
+            value=network.encoder,
+        )
+    features = queries if network.query_residual else decoder
+    if network.outputs == "centroid" and None not in (features, documents) and features != documents:
+        raise InputError(
+            f"the document vectors are {documents} wide, the decoder's features {features}",
+            "Set Network.outputs = 'random', or choose an encoder that is as wide as the vectors.",
+            value=network.outputs,
+        )
 
 
 def check_query_encoder(encoders: Encoders, start: str) -> None:

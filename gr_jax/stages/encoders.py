@@ -63,6 +63,7 @@ class Encoders(Settings):
 
     def check(self) -> None:
         check_heads("Encoders", self.width, self.heads)
+        vocabularies.check_vocabulary("Encoders", self)
 
 
 def make_encoders(settings: Encoders, vocabulary_size: int) -> tuple[models.BiEncoderConfig, dict | None]:

@@ -25,6 +25,10 @@ from gr_jax.training.features import Pair, PairFeatures
 from gr_jax.training.token_store import write_token_store
 
 _WORD = re.compile(r"\w+")
+# Kind of a stage that examples are made of → parameter, whatever a system calls it; docids' kinds are their schemes.
+_KINDS = {
+    "corpus": "corpus", "pseudo_queries": "pseudo_queries", "generated": "pseudo_queries", "vocabulary": "vocabulary",
+}  # fmt: skip
 
 
 @stage(shared=True)
@@ -98,29 +102,32 @@ def examples_of(
     )  # fmt: skip
 
 
-def finished_examples(folder: str | os.PathLike) -> Examples:
+def finished_examples(folder: str | os.PathLike, model_dir: str | os.PathLike | None = None) -> Examples:
     """Those of a finished stage, made again from what it read.
 
     Args:
       folder: of the stage, `shared/examples-KEY`, beside the folders that it read.
+      model_dir: of the run, for what it read there: the queries of DSI-QG.
 
     Raises:
-      InputError: it is no such folder, or what it read is not beside it.
+      InputError: it is no such folder, or what it read is neither beside it nor in `model_dir`.
     """
     folder = pathlib.Path(folder)
     meta = storage.read_folder(folder, "examples", verify=False).meta
-    read = {}
+    read: dict[str, pathlib.Path] = {}
     for name, key in meta["inputs"].items():
-        found = list(folder.parent.glob(f"*-{key}"))
-        if len(found) != 1:
+        found = [*folder.parent.glob(f"*-{key}"), *([] if model_dir is None else [pathlib.Path(model_dir) / name])]
+        manifests = [(one, storage.read_folder(one, verify=False)) for one in found if one.is_dir()]
+        of_key = {_KINDS.get(manifest.kind, "docids"): one for one, manifest in manifests if manifest.made_from == key}
+        if len(of_key) != 1:
             raise InputError(
-                f"the stage {name} that these examples were made of is not there", "Run the system again.",
+                f"the stage {name} that these examples were made of is not there",
+                "Run the system again, or name its MODEL_DIR too.",
                 file=folder.parent,
-            )  # fmt: skip
-        read[name] = found[0]
-    others = {name: read.pop(name) for name in ("corpus", "pseudo_queries", "vocabulary")}
-    (docids,) = read.values()  # called after its scheme
-    return examples_of(others["corpus"], docids, others["pseudo_queries"], others["vocabulary"], **meta["config"])
+            )
+        read |= of_key
+    parts = (read[name] for name in ("corpus", "docids", "pseudo_queries", "vocabulary"))
+    return examples_of(*parts, **meta["config"])
 
 
 def example_pairs(dataset: Dataset, names: Names, made: MadeQueries, document_words: int) -> Iterator[Pair]:

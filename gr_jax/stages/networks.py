@@ -72,6 +72,7 @@ class Network(Settings):
     def check(self) -> None:
         check_heads("Network", self.width, self.heads)
         check_decoder("Network", self.encoder, self.decoder)
+        vocabularies.check_vocabulary("Network", self)
 
 
 def check_decoder(settings: str, encoder: str, decoder: str | None) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from gr_jax import models
+from gr_jax import models, storage
 from gr_jax.errors import InputError
 from gr_jax.stages.keys import content_or_name
 
@@ -70,6 +70,43 @@ def installed(name: str) -> str:
     if name != "auto":
         return name
     return "lsa" if huggingface.find_minilm() is None else "minilm"
+
+
+def width_of(name: str, of_scratch: int) -> int | None:
+    """How wide the states of an encoder or decoder are, read from its config.json alone; None where that does not say.
+
+    Args:
+      name: as settings have it.
+      of_scratch: width of "t5", which starts from scratch.
+    """
+    if name == "t5":
+        return of_scratch
+    config = _config(name)
+    return config.get("d_model", config.get("hidden_size"))
+
+
+def check_positions(setting: str, length: int, name: str) -> None:
+    """Raises InputError where texts are longer than an encoder has positions for, as its config.json says.
+
+    Args:
+      setting: that says how long texts are.
+      length: tokens of a text.
+      name: of the encoder, as settings have it.
+    """
+    most = _config(name).get("max_position_embeddings")
+    if most is not None and length > most:
+        raise InputError(
+            f"{setting} is above the {most} positions of the encoder {name}", f"Set it to {most} or less.", value=length
+        )
+
+
+def _config(name: str) -> dict[str, Any]:
+    """The config.json of a pretrained network; nothing where there is none."""
+    try:
+        found = storage.read_note(pretrained_folder(name) / "config.json") if name not in ("t5", "lsa") else None
+    except InputError:
+        found = None  # whoever loads it says what is wrong
+    return found if isinstance(found, dict) else {}
 
 
 def load_stack(name: str, dropout: float) -> tuple[Any, dict[str, Any]]:

@@ -86,6 +86,7 @@ class ListLearning(training.Optimization):
     shuffled: float = setting(0.0, at_least=0, at_most=1, neutral=0.0)
 
     def check(self) -> None:
+        super().check()
         name = type(self).__name__
         training.check_keep_best(f"{name}.keep_best", self.keep_best, ("dev",))
         if self.teacher_labels and not self.labelled:
@@ -105,7 +106,7 @@ class ListLearning(training.Optimization):
     def check_alone(self) -> None:
         """Raises InputError where no teacher orders what is found, and yet something is to be learned of it."""
         name = type(self).__name__
-        for field, off in (("unlabelled", 0), ("made", 0), ("teacher_labels", False)):
+        for field, off in (("unlabelled", 0), ("made", 0), ("teacher_labels", False), ("labelled", True)):
             if getattr(self, field) != off:
                 raise InputError(
                     "there is no teacher, and labels alone say what is right",

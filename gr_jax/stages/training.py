@@ -40,7 +40,7 @@ class Optimization(Settings):
       batch_size: examples of an update.
       optimizer: "adamw" or "adafactor".
       learning_rate, warmup_steps, schedule, weight_decay, clip: of the optimiser; it warms up for half of the steps at
-        most.
+        most. Weights decay with AdamW alone.
       multipliers: regular expression on a parameter's path → factor on the learning rate; 0 freezes. None: what is
         pretrained moves a little and its lower half not at all, what is new moves faster.
       evaluate_every: steps between retrievals on dev; None looks at the end only.
@@ -49,7 +49,8 @@ class Optimization(Settings):
       patience: evaluations without improvement after which training stops; None never stops.
       checkpoint_every: steps between checkpoints; None writes one at the end.
       not_finite: what is done where a loss or a gradient is not finite: "stop", "skip" the update, or go "back" to the
-        latest checkpoint and leave out the data since.
+        latest checkpoint and leave out the data since. With "back" a training that is asked to end keeps no checkpoint
+        out of turn, and makes the updates since the last one again.
       spike: what is done where a loss is more than `spike_factor` times the mean of the 50 before it; None: nothing.
       spike_factor: see `spike`.
       mesh: (data, model) devices; (0, 1) puts every device on data.
@@ -84,6 +85,37 @@ class Optimization(Settings):
     remat: str | None = setting(None, choices=(None, *remat_lib.POLICIES), speed=True)
     precision: str = setting("float32", choices=half_precision.PRECISIONS, neutral="float32")
     seed: int = setting(0, at_least=0)
+
+    def check(self) -> None:
+        name = type(self).__name__
+        if self.optimizer == "adafactor" and self.weight_decay:
+            raise InputError(
+                f"{name}.weight_decay is of AdamW, and Adafactor would leave it out",
+                f'Set {name}.weight_decay = 0, or {name}.optimizer = "adamw".',
+                value=self.weight_decay,
+            )
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether it goes back to a checkpoint where something is wrong."""
+        return Faults(self.not_finite, self.spike, self.spike_factor).does("back")
+
+
+def check_stays(settings: Optimization | None, what: str, remedy: str) -> None:
+    """Raises InputError for a training that would go back, past what is made while it goes on; None is one that is off.
+
+    Args:
+      settings: of the training.
+      what: is made while it goes on.
+      remedy: how that is left out.
+    """
+    if settings is not None and settings.goes_back:
+        name = type(settings).__name__
+        raise InputError(
+            f'{name} goes "back" where something is wrong, and {what} while it trains',
+            f'Set {name}.not_finite and {name}.spike to "skip" or "stop", or {remedy}.',
+            value=(settings.not_finite, settings.spike),
+        )
 
 
 def fit(place: Place, task: Task, settings: Optimization) -> TrainResult:

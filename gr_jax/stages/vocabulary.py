@@ -7,11 +7,13 @@ import pathlib
 from typing import Any, Protocol
 
 import gr_jax.text as text_lib
+from gr_jax.errors import InputError
 from gr_jax.stages import pretrained
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
 
 KINDS = ("pretrained", "sentencepiece", "byte")
+_TOKENIZER, _PIECES = "tokenizer.json", "spiece.model"  # what a pretrained folder has its vocabulary in
 
 
 class Reads(Protocol):
@@ -23,6 +25,20 @@ class Reads(Protocol):
     def vocabulary(self) -> str: ...
     @property
     def vocabulary_size(self) -> int: ...
+
+
+def check_vocabulary(settings: str, reads: Reads) -> None:
+    """Raises InputError for another vocabulary than that of a pretrained encoder, whose table has a row for each of its
+    own tokens. A folder that has none may be one of bytes, as ByT5 is."""
+    if reads.vocabulary == "pretrained" or reads.encoder == "t5":
+        return
+    folder = pathlib.Path(reads.encoder)
+    if reads.encoder == "minilm" or (folder / _TOKENIZER).is_file() or (folder / _PIECES).is_file():
+        raise InputError(
+            f"{settings}.vocabulary is not that of its pretrained encoder, which would take its tokens for others",
+            f'Set {settings}.vocabulary = "pretrained", or {settings}.encoder = "t5", which starts from scratch.',
+            value=reads.vocabulary,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +94,7 @@ def vocabulary(place: Place, corpus: pathlib.Path | None, words: Words) -> None:
 
 
 def _pretrained(folder: pathlib.Path) -> text_lib.Vocabulary:
-    tokenizer, pieces = folder / "tokenizer.json", folder / "spiece.model"
+    tokenizer, pieces = folder / _TOKENIZER, folder / _PIECES
     if pieces.is_file() and not tokenizer.is_file():
         return text_lib.SentencePieceVocabulary(pieces)
     return text_lib.HuggingFaceVocabulary(tokenizer)

@@ -65,13 +65,20 @@ class Training(training.Optimization):
     microbatches: int = setting(1, at_least=1)
 
     def check(self) -> None:
+        super().check()
         check_shares("Training.rates", self.rates, source_names(), "kinds of examples")
         training.check_keep_best("Training.keep_best", self.keep_best, ("dev",))
-        if self.schedule == "linear" and self.steps <= self.warmup_steps:
+        if self.max_input_length > self.row_length:
             raise InputError(
-                f"Training.warmup_steps leaves none of the {self.steps} steps",
-                "Set Training.warmup_steps below Training.steps.",
-                value=self.warmup_steps,
+                f"Training.max_input_length is above the {self.row_length} tokens of a row",
+                f"Set Training.row_length to {self.max_input_length} or more, or max_input_length lower.",
+                value=self.max_input_length,
+            )
+        if self.batch_size % self.microbatches:
+            raise InputError(
+                f"Training.batch_size of {self.batch_size} rows is not split evenly by Training.microbatches",
+                "Set microbatches to a divisor of batch_size.",
+                value=self.microbatches,
             )
 
 

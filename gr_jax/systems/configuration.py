@@ -35,9 +35,11 @@ def from_gin(system: type[T], every: Sequence[type[Settings]]) -> T:
       every: the classes of all systems, whose fields scopes may name.
 
     Raises:
-      InputError: a value of the wrong type or out of its range, a field without value, or a scope that is no field.
+      InputError: a value of the wrong type or out of its range, a field without value, a scope that is no field, or a
+        binding to a system that this one extends.
     """
     check_scopes(system, every)
+    check_parents(system)
     own = _bindings(system)
     values = {}
     for field in fields_of(system):
@@ -80,6 +82,21 @@ def check_scopes(system: type[Settings], every: Sequence[type[Settings]]) -> Non
             f"Leave the scope out to bind all of them, or name one of: {', '.join(known)}.",
             value=value,
         )
+
+
+def check_parents(system: type[Settings]) -> None:
+    """Raises InputError for bindings to a system that this one extends: nothing would read them. Bindings to any other
+    are no mistake, for a file of budgets or ablations is of several."""
+    for (_, selector), bound in gin.config._CONFIG.items():
+        cls = _registered(selector)
+        if bound and cls is not None and cls is not system and issubclass(system, cls):
+            field = next(iter(bound))
+            raise InputError(
+                f"{cls.__name__}.{field} is bound, and the system that runs is {system.__name__}, which does not read "
+                "it",
+                f"Bind {system.__name__}.{field}.",
+                value=f"{cls.__name__}.{field}",
+            )
 
 
 def _fields(system: type[Settings], cls: type[Settings]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gr_jax.stages import results, write_docids
+from gr_jax.stages import pretrained, results, write_docids
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.contrastive import ContrastiveTraining
 from gr_jax.stages.document_encoder import (
@@ -13,6 +13,7 @@ from gr_jax.stages.document_encoder import (
     PSEUDO_QUERIES,
     check_document_encoder,
     check_query_encoder,
+    check_widths,
     document_encoder_of,
     query_vocabulary,
 )
@@ -81,6 +82,10 @@ class DocidWriter(System):
     def check(self) -> None:
         check_query_encoder(self.encoders, self.start)
         check_document_encoder(self.trained, self.encoder_training, self.encoder_mining)
+        check_widths(self.encoders, self.trained, self.network, self.start, matched=False)
+        if self.training is not None and (self.trained is None or self.start == "pretrained"):
+            encoder = self.network.encoder if self.start == "pretrained" else self.encoders.encoder
+            pretrained.check_positions("Training.max_input_length", self.training.max_input_length, encoder)
 
     def stages(self, corpus: Stage) -> Stage:
         words = vocabulary_of(corpus, self.encoders)

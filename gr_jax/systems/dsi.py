@@ -8,7 +8,7 @@ from typing import ClassVar
 import gin
 
 from gr_jax.errors import InputError
-from gr_jax.stages import results, write_docids
+from gr_jax.stages import pretrained, results, write_docids
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.docids import Identifiers, docids_of
 from gr_jax.stages.examples import examples
@@ -57,6 +57,9 @@ class DSIBase(System):
                 'Set Training.normalize and Decoding.normalize to "vocabulary".',
                 value=normalizers,
             )
+        if self.training is not None:
+            length = self.training.max_input_length
+            pretrained.check_positions("Training.max_input_length", length, self.network.encoder)
         if self.identifiers.scheme != "titles" or self.training is None:
             return
         if self.identifiers.title_tokens >= self.training.row_targets:

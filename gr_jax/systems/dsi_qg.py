@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import gin
 
+from gr_jax.corpus import Dataset
 from gr_jax.stages.bm25 import bm25
 from gr_jax.stages.graph import Stage
 from gr_jax.stages.settings import setting
@@ -14,7 +15,7 @@ from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.stages.write_docids import Training
 from gr_jax.systems.doct5query import GeneratedQueries, QueryGenerating
 from gr_jax.systems.doct5query.expanding import generated
-from gr_jax.systems.doct5query.generator import generator
+from gr_jax.systems.doct5query.generator import check_questions, generator
 from gr_jax.systems.dsi import DSIBase
 
 
@@ -37,6 +38,10 @@ class DSIQG(DSIBase):
     generator: QueryGenerating = setting(QueryGenerating())
     generated: GeneratedQueries = setting(GeneratedQueries())
     training: Training | None = setting(Training(rates={"query": 0.5, "document": 0.0, "pseudo": 0.5}))
+
+    def check_data(self, dataset: Dataset) -> None:
+        """See `System.check_data`."""
+        check_questions(self.name, dataset)
 
     def stages(self, corpus: Stage) -> Stage:
         words = vocabulary_of(corpus, self.generator).named("generator_vocabulary")

@@ -55,7 +55,8 @@ def make_batches(
       stores: one or several token stores, taken together; `Relabelled` where targets change during training.
       batch_size: rows of a batch, over all processes.
       lengths: {"inputs": tokens of a row, "targets": tokens of a row}. Without packing each may be several lengths:
-        then every batch holds examples of about one input length and has the shape of that bucket.
+        then every batch holds examples of about one input length and has the shape of that bucket. An example waits
+        until its bucket fills a batch: of a rare length it may not be trained on before an endless training stops.
       pack: put several short pairs into one row, told apart by segment ids. False: one pair per row.
       rates: how often each source is drawn ({"query": 1, "document": 1, "pseudo": 3}); sources that are not named are
         left out, named ones that have no rows are passed over. None draws every row once per epoch.
@@ -107,11 +108,7 @@ def batches_of(
 ) -> BatchDataset:
     """Batches of any layout; the other arguments are those of `make_batches`."""
     examples = Examples.of(list(stores) if isinstance(stores, Sequence) else [stores])
-    index, count = process or (jax.process_index(), jax.process_count())
-    if batch_size % count:
-        raise InputError(
-            f"a batch of {batch_size} rows cannot be split over {count} processes", "Take a multiple.", value=batch_size
-        )
+    local = own_rows(batch_size, process)
     layout.check(examples)
     settings = {
         "stores": [store.fingerprint for store in examples.stores],
@@ -123,7 +120,6 @@ def batches_of(
         "epochs": epochs,
     }
     order = make_order(examples.source(), rates=rates, seed=seed, shuffle=shuffle, epochs=epochs)
-    local = slice(index * batch_size // count, (index + 1) * batch_size // count)
     return BatchDataset(order, examples, layout, batch_size, local, settings)
 
 
@@ -217,6 +213,25 @@ class _BatchIterator(grain.DatasetIterator):
             for p, row, (inputs, targets) in zip(places, rows.tolist(), lengths.tolist(), strict=True):
                 self._ahead[p] = (row, *self._layout.room(inputs, targets))
         return self._ahead[place][1:]
+
+
+def own_rows(rows: int, process: tuple[int, int] | None, what: str = "rows") -> slice:
+    """Which of a batch's rows this process makes: a block of them, in the order of the processes.
+
+    Args:
+      rows: of a batch, over all processes.
+      process: (index, count) of this host; None asks JAX.
+      what: the error calls the rows so.
+
+    Raises:
+      InputError: they cannot be split.
+    """
+    index, count = process or (jax.process_index(), jax.process_count())
+    if rows % count:
+        raise InputError(
+            f"a batch of {rows} {what} cannot be split over {count} processes", "Take a multiple.", value=rows
+        )
+    return slice(index * rows // count, (index + 1) * rows // count)
 
 
 def checked_lengths(lengths: int | Sequence[int], name: str) -> tuple[int, ...]:

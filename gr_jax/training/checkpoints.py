@@ -65,7 +65,7 @@ class Checkpoints:
       folder: where they lie, one folder each.
       settings: all that decides the parameters, JSON; a checkpoint made with other settings is refused. Of those under
         "model" only what both have is compared.
-      keep: how many of the latest are kept; the one that is named best is kept besides.
+      keep: how many of the latest are kept; what these name best is kept besides, as none is whole without it.
     """
 
     def __init__(self, folder: str | os.PathLike, settings: Mapping[str, Any], *, keep: int = 2):
@@ -272,8 +272,9 @@ class Checkpoints:
 
     def _remove_old(self, needed: set[int | None]) -> None:
         latest = sorted(steps(self.folder))[-self._keep :]
+        needed = needed | set(latest) | {_best_of(path_of(self.folder, step)) for step in latest}
         for step in steps(self.folder):
-            if step not in needed and step not in latest:
+            if step not in needed:
                 # Renamed first: half a checkpoint must not keep the name of a whole one.
                 removed = path_of(self.folder, step).with_suffix(_REMOVED)
                 os.rename(path_of(self.folder, step), removed)
@@ -338,6 +339,14 @@ def _format_of(folder: pathlib.Path) -> int:
         return int(storage.read_folder(folder, KIND, verify=False).meta.get("format", _ORBAX))
     except InputError:
         return _FORMAT
+
+
+def _best_of(folder: pathlib.Path) -> int | None:
+    """The step that a checkpoint names best; None where it names none, or cannot be read."""
+    try:
+        return storage.read_folder(folder, KIND, verify=False).meta["progress"].get("best_step")
+    except (InputError, LookupError, AttributeError):
+        return None
 
 
 def _read_manifest(folder: pathlib.Path) -> storage.Manifest:

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Int, Int32
 
 from gr_jax.docids import Docids
-from gr_jax.training.batches import BatchDataset
-from gr_jax.training.ranked_lists import DrawnLists
+from gr_jax.training.batches import BatchDataset, own_rows
+from gr_jax.training.ranked_lists import BatchOfLists, DrawnLists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,16 +66,29 @@ class DocidListBatches:
     Args:
       lists: of questions.
       docids: of their candidates.
-      written: batches of examples without end; None: nothing is written.
-      batch_size: questions of a batch.
+      written: batches of examples without end, of the same process; None: nothing is written.
+      batch_size: questions of a batch, over all processes.
+      process: (index, count) of this host; None asks JAX.
 
     Yields:
       encoder_input_tokens int32[B, source]; docid_tokens int32[B, lists · length, n, tokens], 0 behind each and where
       there is none; list_valid bool[B, lists, length] and list_teacher float32[B, lists, length], see `ranking_cost`;
       and what `written` yields, its names behind "write_".
+
+    Raises:
+      InputError: the questions of a batch cannot be split over the processes.
     """
 
-    def __init__(self, lists: DrawnLists, docids: DocidTargets, written: BatchDataset | None, batch_size: int):
+    def __init__(
+        self,
+        lists: DrawnLists,
+        docids: DocidTargets,
+        written: BatchDataset | None,
+        batch_size: int,
+        *,
+        process: tuple[int, int] | None = None,
+    ):
+        self._local = own_rows(batch_size, process, "questions")
         self._lists, self._docids, self.written, self.batch_size = lists, docids, written, batch_size
         self.settings = {
             "lists": lists.fingerprint, "docids": docids.fingerprint, "batch_size": batch_size,
@@ -84,18 +97,18 @@ class DocidListBatches:
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of a batch."""
-        shapes = {name: one.shape for name, one in self.ranked(0).items()}
+        """Shapes of a batch over all processes."""
+        shapes = {name: (self.batch_size, *one.shape[1:]) for name, one in self.ranked(0).items()}
         if self.written is not None:
             shapes |= {f"write_{name}": shape for name, shape in self.written.input_shapes.items()}
         return shapes
 
     def ranked(self, number: int) -> dict[str, np.ndarray]:
-        """Batch `number` without what is written beside it."""
-        lists = self._lists.batch(number, self.batch_size)
+        """This process's rows of batch `number`, without what is written beside it."""
+        lists = BatchOfLists(*(one[self._local] for one in self._lists.batch(number, self.batch_size)))
         return {
             "encoder_input_tokens": self._docids.sources[lists.questions],
-            "docid_tokens": self._docids.of(lists.questions, lists.places.reshape(self.batch_size, -1)),
+            "docid_tokens": self._docids.of(lists.questions, lists.places.reshape(len(lists.places), -1)),
             **lists.features,
         }
 

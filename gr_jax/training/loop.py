@@ -84,7 +84,8 @@ def train(
         batch cannot be split over mesh and microbatches, a hook returns what does not fit, or the disk is full.
       HookError: a hook raised something.
       FloatingPointError: loss or gradient is not finite, and the settings do not say what to do about it.
-      Stopped: this process, or another one, was asked to end; what was done until then is in a checkpoint.
+      Stopped: this process, or another one, was asked to end; what was done until then is in a checkpoint. Where faults
+        go "back", only what was done until the last checkpoint that was due: the updates since are made again.
     """
     run = _Run(task, settings, None if model_dir is None else pathlib.Path(model_dir), config)
     try:
@@ -219,12 +220,15 @@ class _Run:
             with self._log.paused():
                 if evaluating:
                     self._look()
-                if saving or self._stopping or self._evaluations.best_step == step:
+                # Where faults go back to a checkpoint, one of another step would change what comes after.
+                stopping = self._stopping and not settings.faults.does("back")
+                if saving or stopping or self._evaluations.best_step == step:
                     self._save()
         if self._stopping:
             if self._store is not None:
                 self._store.wait()
-            raise processes.Stopped(f"after step {step} of {settings.steps}")
+            lost = "" if self._saved in (None, step) else f", with a checkpoint of step {self._saved}"
+            raise processes.Stopped(f"after step {step} of {settings.steps}{lost}")
 
     def _look(self) -> None:
         """Evaluates, unless these parameters were evaluated already."""

@@ -32,7 +32,8 @@ def make_sequence_batches(
     Args:
       stores: as for `make_batches`.
       batch_size: rows of a batch, over all processes.
-      length: tokens of a row. Without packing it may be several lengths, as in `make_batches`.
+      length: tokens of a row. Without packing it may be several lengths, and rare ones may wait for ever, as in
+        `make_batches`.
       prompt: tokens before every example, the same for all; also where the network's start token goes.
       pack, rates, seed, shuffle, epochs, process: see `make_batches`.
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int, Int32
 
 from gr_jax.errors import InputError
+from gr_jax.training.batches import own_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +59,16 @@ class TargetBatches:
 
     Args:
       data: sources and targets.
-      batch_size: sources of a batch; the last one of an epoch may be filled up with empty rows.
+      batch_size: sources of a batch, over all processes; the last one of an epoch may be filled up with empty rows.
       targets: tokens of a row's targets, their ends included; no target may be longer.
       eos_id: ends a target; None: nothing does.
       seed: of the order.
       epochs: passes; None is without end.
+      process: (index, count) of this host; None asks JAX.
 
     Raises:
-      InputError: no source has a target, a target does not fit a row, or a batch is to hold nothing.
+      InputError: no source has a target, a target does not fit a row, or a batch is to hold nothing or cannot be split
+        over the processes.
     """
 
     def __init__(
@@ -77,12 +80,13 @@ class TargetBatches:
         eos_id: int | None,
         seed: int = 0,
         epochs: int | None = None,
+        process: tuple[int, int] | None = None,
     ):
         if batch_size < 1:
             raise InputError("a batch holds sources", "Give batch_size ≥ 1.", value=batch_size)
         _check_targets_fit(data, targets, eos_id)
         self._data, self._targets, self._eos_id, self._seed, self._epochs = data, targets, eos_id, seed, epochs
-        self.batch_size = batch_size
+        self.batch_size, self._local = batch_size, own_rows(batch_size, process, "sources")
         counts = [sum(map(len, targets)) for targets in zip(*data.kinds, strict=True)]
         self._sources = np.flatnonzero(counts)
         if not len(self._sources):
@@ -99,30 +103,34 @@ class TargetBatches:
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of a batch."""
-        target = (self.batch_size, self._targets)
+        """Shapes of a batch over all processes."""
+        return self._shapes(self.batch_size)
+
+    def _shapes(self, rows: int) -> dict[str, tuple[int, ...]]:
+        target = (rows, self._targets)
         shapes: dict[str, tuple[int, ...]] = {
             f"decoder_{name}": target for name in ("input_tokens", "target_tokens", "loss_weights", "segment_ids")
         }
-        shapes["encoder_input_tokens"] = (self.batch_size, self._data.sources.shape[1])
+        shapes["encoder_input_tokens"] = (rows, self._data.sources.shape[1])
         if self._data.encoded is not None:
-            shapes["encoded"] = (self.batch_size, *self._data.encoded.shape[1:])
+            shapes["encoded"] = (rows, *self._data.encoded.shape[1:])
         return shapes
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         return NumberedIterator(self)
 
     def batch(self, number: int) -> dict[str, np.ndarray] | None:
-        """Batch `number`; None behind the end."""
+        """This process's rows of batch `number`; None behind the end."""
         epoch, place = divmod(number, self.steps_per_epoch)
         if self._epochs is not None and epoch >= self._epochs:
             return None
-        order = self._order(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
-        batch = {name: np.zeros(shape, np.int32) for name, shape in self.input_shapes.items() if name != "encoded"}
+        order = self._order(epoch)[place * self.batch_size : (place + 1) * self.batch_size][self._local]
+        shapes = self._shapes(self._local.stop - self._local.start)
+        batch = {name: np.zeros(shape, np.int32) for name, shape in shapes.items() if name != "encoded"}
         batch["decoder_loss_weights"] = batch["decoder_loss_weights"].astype(np.float32)
         batch["encoder_input_tokens"][: len(order)] = self._data.sources[order]
         if self._data.encoded is not None:
-            batch["encoded"] = np.zeros(self.input_shapes["encoded"], self._data.encoded.dtype)
+            batch["encoded"] = np.zeros(shapes["encoded"], self._data.encoded.dtype)
             batch["encoded"][: len(order)] = self._data.encoded[order]
         for row, source in enumerate(order.tolist()):
             self._fill(batch, row, source, epoch)

@@ -251,7 +251,7 @@ class Trainer:
         `partitioning.on_mesh`. The given state's buffers are reused.
 
         With `skip`, an update whose loss or gradient is not finite, or whose loss is above the limit, is left out: of
-        the state only the step changes.
+        the state only the step changes, and the schedule's count with it.
 
         Loss and gradient are those of sum of losses / sum of weights over the whole batch, on however many devices and
         in however many microbatches it is computed. Dropout follows from (seed, step, microbatch).
@@ -308,7 +308,11 @@ class Trainer:
             loss, norm = metrics["loss"][0] * scale, metrics["gradient_norm"][0]
             sound = jnp.isfinite(loss) & jnp.isfinite(norm) & (loss <= limit)
             metrics["updates_left_out"] = (1 - sound.astype(jnp.float32), one)
-            kept = jax.tree.map(lambda new, old: jnp.where(sound, new, old), after, state)
+
+            def keep(new: Any, old: Any) -> Any:  # of the schedule's count the new one: the rate is that of the step
+                return new if isinstance(new, optax.ScaleByScheduleState) else jnp.where(sound, new, old)
+
+            kept = jax.tree.map(keep, after, state, is_leaf=lambda x: isinstance(x, optax.ScaleByScheduleState))
             return kept.replace(step=after.step), metrics
 
         return jax.jit(update, donate_argnums=0, out_shardings=(self.state_shardings, None))

@@ -31,7 +31,7 @@ def corpus_of(folder: pathlib.Path) -> Stage:
 
 
 def vocabulary(corpus: Stage) -> Stage:
-    return vocabulary_of(corpus, Network(vocabulary="byte"))
+    return vocabulary_of(corpus, Network(encoder="t5", vocabulary="byte"))
 
 
 def made(root, *stages: Stage) -> dict[str, pathlib.Path]:

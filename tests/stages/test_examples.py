@@ -9,9 +9,19 @@ from gr_jax import docids as docids_lib
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
 from gr_jax.docids.pseudo_queries import pseudo_queries
+from gr_jax.errors import InputError
 from gr_jax.models.lsa import latent_semantic_vectors
-from gr_jax.stages import examples
-from gr_jax.stages.vectors import Vectors, passages
+from gr_jax.stages import documents, examples
+from gr_jax.stages.docids import Identifiers, docids_of
+from gr_jax.stages.documents import load_dataset
+from gr_jax.stages.graph import in_order, stage
+from gr_jax.stages.networks import Network
+from gr_jax.stages.runner import Runner
+from gr_jax.stages.sources import BeirFolder
+from gr_jax.stages.vectors import Vectors, passages, vectors_of
+from gr_jax.stages.vocabulary import vocabulary_of
+from gr_jax.training.token_store import TokenStore, write_token_store
+from tests import small_data
 
 CORPUS = Corpus.from_documents(
     [
@@ -155,3 +165,26 @@ def test_the_transform_is_applied_to_whatever_is_read():
         "jax lax scan",
     ]
     assert parts[1:] == ["jax lax scan Scans a Carry over xs.", "jax lax scan Returns the final Carry and ys."]
+
+
+@stage()
+def generated(place, corpus):
+    """Queries of a run's own folder, as DSI-QG has them."""
+    pseudo_queries(load_dataset(corpus).corpus, kinds={"title": 1}, seed=0).save(place.folder / "pseudo_queries")
+
+
+def test_finished_examples_are_made_again_from_what_a_system_read(tmp_path):
+    """Whatever it calls its stages, and where its own ones lie."""
+    corpus = documents.corpus(BeirFolder(str(small_data.write_beir(tmp_path / "mine", count=6))))
+    words = vocabulary_of(corpus, Network(encoder="t5", vocabulary="byte")).named("query_vocabulary")
+    ids = docids_of(corpus, vectors_of(corpus, SENTENCES), words, Identifiers(branching=2), SENTENCES)
+    rows = examples.examples(
+        corpus, ids, generated(corpus), words, sentences=SENTENCES.sentences, max_input_length=24, document_words=6
+    )
+    runner = Runner(tmp_path / "run", say=lambda line: None)
+    runner.run(in_order(rows))
+    again = examples.finished_examples(runner.folder(rows), runner.model_dir)
+    made = write_token_store(tmp_path / "again", again.pairs(), again.features)
+    assert made.fingerprint == TokenStore.load(runner.folder(rows) / "tokens").fingerprint
+    with pytest.raises(InputError, match="the stage generated .* is not there.*MODEL_DIR"):
+        examples.finished_examples(runner.folder(rows))

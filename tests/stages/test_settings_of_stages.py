@@ -9,7 +9,7 @@ import pytest
 from gr_jax import systems
 from gr_jax.errors import InputError
 from gr_jax.stages import keys
-from gr_jax.stages.training import Optimization
+from gr_jax.stages.training import Optimization, make_optimizer
 
 ALL = [
     systems.Vectors,
@@ -114,7 +114,14 @@ def test_losses_from_a_teacher_are_not_negative():
         (systems.Training, {"normalize": "constraint"}),
         (systems.Training, {"schedule": "cosine"}),
         (systems.Training, {"steps": -1}),
-        (systems.Training, {"steps": 10, "warmup_steps": 10}),
+        (systems.Training, {"max_input_length": 128, "row_length": 64}),
+        (systems.Training, {"batch_size": 10, "microbatches": 4}),
+        (systems.Training, {"optimizer": "adafactor", "weight_decay": 0.1}),
+        (systems.ContrastiveTraining, {"optimizer": "adafactor"}),
+        (systems.QueryGenerating, {"optimizer": "adafactor"}),
+        (systems.Network, {"vocabulary": "byte"}),
+        (systems.Encoders, {"vocabulary": "byte"}),
+        (systems.QueryGenerating, {"vocabulary": "sentencepiece"}),
         (systems.Training, {"batch_size": 0}),
         (systems.Training, {"rates": {"querry": 1.0}}),
         (systems.Training, {"rates": {"query": 0.0, "pseudo": 0.0}}),
@@ -134,3 +141,34 @@ def test_what_cannot_work_is_refused(kind, wrong):
     with pytest.raises(InputError) as caught:
         kind(**wrong)
     assert any(name in str(caught.value) for name in wrong)
+
+
+def test_any_training_may_warm_up_for_longer_than_it_takes():
+    """It warms up for half of its steps then."""
+    optimizer = make_optimizer(systems.Training(steps=10, warmup_steps=10))
+    assert optimizer.schedule.warmup_steps == 5
+
+
+def test_a_pretrained_folder_without_a_vocabulary_may_be_one_of_bytes(tmp_path):
+    systems.Network(encoder=str(tmp_path), vocabulary="byte")
+    (tmp_path / "spiece.model").write_bytes(b"")
+    with pytest.raises(InputError, match='Set Network.vocabulary = "pretrained"'):
+        systems.Network(encoder=str(tmp_path), vocabulary="byte")
+
+
+@pytest.mark.parametrize("how", [{"not_finite": "back"}, {"spike": "back"}])
+def test_what_makes_things_while_it_trains_does_not_go_back(how):
+    ance = systems.Mining(shares={"ance": 1.0}, refresh_every=10)
+    contrastive = systems.ContrastiveTraining(steps=100, **how)
+    for make in (
+        lambda: systems.GDR(mining=ance, training=contrastive),
+        lambda: systems.GDR(encoder_mining=ance, encoder_training=contrastive),
+        lambda: systems.DSIClusters(encoder_mining=ance, encoder_training=contrastive),
+        lambda: systems.DPR(mining=ance, training=contrastive, query_training=None),
+        lambda: systems.CGRAsync(
+            training=systems.Training(steps=100, rates={"query": 1.0}, normalize="vocabulary", **how)
+        ),
+    ):
+        with pytest.raises(InputError, match='goes "back" where something is wrong'):
+            make()
+    systems.DPR(training=contrastive, query_training=None)

@@ -108,7 +108,7 @@ def test_what_nobody_can_learn_from_is_named(tmp_path):
     with pytest.raises(InputError, match=r"3 questions without a judgement are to be asked.*has 0.*unlabelled to 0"):
         ListLearning(length=12, pool=None, unlabelled=3).check_data("DGR", dataset)
     ListLearning().check_alone()
-    for changed in ({"unlabelled": 3}, {"made": 2}, {"teacher_labels": True}):
+    for changed in ({"unlabelled": 3}, {"made": 2}, {"teacher_labels": True}, {"labelled": False}):
         with pytest.raises(InputError, match=r"there is no teacher.*ListLearning\."):
             ListLearning(**changed).check_alone()
     with pytest.raises(InputError, match=r"Set ListLearning\.labelled"):

@@ -19,6 +19,7 @@ OTHER: dict[str, Any] = {
     "Search.searcher": "clustered",
     "Encoders.width": 390,
     "Encoders.heads": 12,
+    "Encoders.projection": 384,
     "Network.width": 390,
     "Network.heads": 12,
     "QueryGenerating.width": 390,

@@ -150,6 +150,17 @@ def test_what_is_bound_of_another_system_is_no_mistake():
     assert toy("OtherToy.count = 3\nOtherToy.fifth = None") == Toy()
 
 
+def test_what_is_bound_of_a_system_that_this_one_extends_is_refused():
+    """Nothing would read it; nor does it follow to what extends this one."""
+    for text in ("CGR.copying = True", "CGRContra.rebuilds = 0\nCGR.copying = True"):
+        with pytest.raises(
+            InputError, match=r"CGR.copying is bound.*CGRContra, which does not.*Bind CGRContra.copying"
+        ):
+            toy(text, systems.CGRContra)
+    assert toy("CGRContra.copying = True", systems.CGRContra).copying
+    assert not toy("CGRContra.copying = True", systems.CGR).copying
+
+
 # ── And back
 
 

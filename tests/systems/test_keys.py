@@ -45,6 +45,10 @@ REFUSED = {
     "BM25CrossEncoder encoders.document_prefix": "prefix",
     "BM25CrossEncoder mining.refresh_every": "kinds",
     "BM25CrossEncoder training.chunks": "chunks",
+    **{
+        f"BM25CrossEncoder encoders.{one}": "no use for"
+        for one in ("projection", "pooling", "shared", "similarity", "temperature")
+    },
     "DSIDGR training": "not trained to write",
     **{f"{name} generator.multipliers": "multipliers" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
     **{f"{name} generator.dev_queries": "dev" for name in ("BM25DocT5Query", "DSIQG", *_MINDERS)},
@@ -109,6 +113,10 @@ def before(system: System, field: str, name: str, folders: dict[str, pathlib.Pat
         return put(field, kinds={"generated": 5, "span": 5}, generated=str(folders["table"]))
     if (type(system).__name__ in _TITLES, field, name) == (True, "training", "rates"):
         return put("pseudo_queries", kinds={"span": 5})
+    if name == "vocabulary":
+        return put(field, encoder=str(folders["encoder"]))  # which has none of its own
+    if name == "optimizer":
+        return put(field, weight_decay=0.0)
     if name == "file":
         return put(field, shares={"file": 0.5, "random": 0.5}, file=str(folders["negatives"]))
     if name == "refresh_every":

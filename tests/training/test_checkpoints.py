@@ -160,6 +160,19 @@ def test_the_latest_and_the_best_are_kept(tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["step_00000003", "step_00000006", "step_00000007"]
 
 
+def test_what_a_kept_one_names_best_is_kept(tmp_path):
+    """Dev's best has moved, and the newest is damaged: the one before it still has its own best."""
+    for step, best in ((2, 2), (3, 2), (4, 4)):
+        write(tmp_path, steps=(step,), keep=2, best=best)
+    assert checkpoints.steps(tmp_path) == [2, 3, 4]
+    (tmp_path / "step_00000004" / "process_00000.arrays").write_bytes(b"")
+    with pytest.warns(InputWarning, match="An older one, of step 3, is tried"):
+        snapshot, _ = Checkpoints(tmp_path, SETTINGS).newest(arrays())
+    assert snapshot.step == 3
+    write(tmp_path, steps=(5, 6), keep=2, best=5)
+    assert checkpoints.steps(tmp_path) == [5, 6]  # nobody names the others any more
+
+
 def test_no_folder_has_no_checkpoints(tmp_path):
     assert Checkpoints(tmp_path / "none", {}).latest() is None
     with pytest.raises(InputError, match="no such artefact"):

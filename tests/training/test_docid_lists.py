@@ -1,8 +1,10 @@
 """Docids of ranked lists: which stand where, and that a batch is the same however one comes to it."""
 
 import numpy as np
+import pytest
 
 from gr_jax.docids import Docids
+from gr_jax.errors import InputError
 from gr_jax.training.docid_lists import DocidListBatches, DocidTargets, targets_of
 from gr_jax.training.ranked_lists import Drawing, DrawnLists
 from tests.training.test_ranked_lists import DOCUMENTS, QUESTIONS, answers, found, teacher
@@ -32,7 +34,7 @@ class WrittenIterator:
         return {"number": np.full(8, self.at - 1)}
 
 
-def batches(seed=0):
+def batches(seed=0, process=None):
     """Every document has two docids, [n + 1, 50] and [n + 1, 51, 52]; of the second candidate only one is kept."""
     sequences = [one for n in range(DOCUMENTS) for one in ([n + 1, 50], [n + 1, 51, 52])]
     docids = Docids.build(sequences, vocab_size=60, eos_id=59, documents=np.repeat(np.arange(DOCUMENTS), 2))
@@ -43,7 +45,7 @@ def batches(seed=0):
     sources = np.arange(1, QUESTIONS + 1, dtype=np.int32)[:, None] * np.ones(4, np.int32)
     targets = DocidTargets(targets_of(docids), rows.astype(np.int32), sources)
     lists = DrawnLists(answers(candidates, 2, 5), candidates, judged, Drawing(6, 9, True, seed), 1e9)
-    return DocidListBatches(lists, targets, Written(), 8), lists, candidates
+    return DocidListBatches(lists, targets, Written(), 8, process=process), lists, candidates
 
 
 def test_targets_end_as_decoding_does():
@@ -88,3 +90,13 @@ def test_an_iterator_goes_on_where_another_was():
             np.testing.assert_array_equal(found_now[name], one)
     assert not np.array_equal(next(iter(batches(1)[0]))["docid_tokens"], all_of_it[0]["docid_tokens"])
     assert batches(1)[0].settings != made.settings
+
+
+def test_processes_share_out_the_questions_of_a_batch():
+    whole, parts = batches()[0], [batches(process=(index, 2))[0] for index in range(2)]
+    for number in (0, 5):
+        for name, expected in whole.ranked(number).items():
+            np.testing.assert_array_equal(np.concatenate([part.ranked(number)[name] for part in parts]), expected)
+    assert all(part.input_shapes == whole.input_shapes and part.settings == whole.settings for part in parts)
+    with pytest.raises(InputError, match="a batch of 8 questions cannot be split over 3 processes"):
+        batches(process=(0, 3))

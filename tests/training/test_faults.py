@@ -145,3 +145,23 @@ def test_a_training_that_is_asked_to_end_goes_on_later(tmp_path):
         processes._asked.clear()
     assert stopped.value.code == 143 and checkpoints.steps(tmp_path / "checkpoints") == [7]
     assert same(run(tmp_path, checkpoint_every=0), whole)
+
+
+def test_a_training_that_goes_back_is_the_same_where_it_was_asked_to_end(tmp_path):
+    """A checkpoint of the step where it ended would be another one to go back to."""
+    whole = run(tmp_path / "whole", batches=Broken(set(), without={3, 4, 5}))
+
+    def ask(params, step):
+        if step == 4:
+            processes.ask_to_stop()
+        return {"dev/x": 0.0}
+
+    settings = dict(batches=Broken({5}), faults=Faults("back"), eval_every=4)
+    try:
+        with pytest.raises(processes.Stopped, match="after step 5 of 12, with a checkpoint of step 3"):
+            run(tmp_path / "back", evaluate=ask, **settings)
+    finally:
+        processes._asked.clear()
+    assert checkpoints.steps(tmp_path / "back" / "checkpoints") == [0, 3]
+    with pytest.warns(InputWarning, match="goes on from step 3, without the 3 batches after it"):
+        assert same(run(tmp_path / "back", **settings), whole)

@@ -121,3 +121,16 @@ def test_sources_behind_others():
     joined = data.subset([0, 1, 2]).joined(data.subset([3, 4, 5, 6]))
     assert joined.fingerprint == data.fingerprint
     np.testing.assert_array_equal(joined.sources, DOCUMENTS)
+
+
+def test_processes_share_out_the_sources_of_a_batch():
+    states = np.random.default_rng(0).normal(size=(7, 4, 3)).astype(np.float16)
+    every = [dict(encoded=states, batch_size=4, epochs=2, process=(index, 2)) for index in range(2)]
+    whole, parts = batches(**{**every[0], "process": (0, 1)}), [batches(**one) for one in every]
+    assert all(part.input_shapes == whole.input_shapes and part.settings == whole.settings for part in parts)
+    for expected, *shares in zip(whole, *parts, strict=True):
+        for name, array in expected.items():
+            assert all(len(share[name]) == 2 for share in shares)
+            np.testing.assert_array_equal(np.concatenate([share[name] for share in shares]), array)
+    with pytest.raises(InputError, match="a batch of 4 sources cannot be split over 3 processes"):
+        batches(**{**every[0], "process": (0, 3)})

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from gr_jax.training.batches import make_batches
@@ -154,3 +155,26 @@ def test_states_survive_the_way_through_arrays():
     for left, right in zip(jax.tree.leaves((state, frozen)), jax.tree.leaves((again, frozen_again)), strict=True):
         np.testing.assert_array_equal(left, right)
         assert left.sharding == right.sharding
+
+
+@pytest.mark.parametrize("optimizer", [adamw(Schedule(1e-2)), adafactor(Schedule(1e-2))], ids=lambda o: o.kind)
+def test_an_update_that_is_left_out_moves_the_schedule_alone(optimizer):
+    batches = make_batches(toy_store(), batch_size=8, lengths={"inputs": 32, "targets": 8})
+    trainer = Trainer.create(ToyModel(), optimizer, make_mesh(1, 1), batches.input_shapes)
+    state = trainer.initial_state(trainer.split(trainer.initial_params(1))[0])
+    before = jax.tree.map(np.asarray, state)
+    update = trainer.update(seed=2, skip=True)
+    after, _ = update(state, {}, trainer.place_batch(next(iter(batches))), -1.0)
+
+    def is_schedule(part):
+        return isinstance(part, optax.ScaleByScheduleState)
+
+    left, right = (jax.tree.leaves(one.opt_state, is_leaf=is_schedule) for one in (before, after))
+    assert [(int(old.count), int(new.count)) for old, new in zip(left, right, strict=True) if is_schedule(old)] == [
+        (0, int(after.step))
+    ]
+    for old, new in zip(left, right, strict=True):
+        if not is_schedule(old):
+            np.testing.assert_array_equal(old, new)
+    for path, value in before.params.items():
+        np.testing.assert_array_equal(value, after.params[path])

@@ -17,6 +17,7 @@ from gr_jax.stages.hybrid import hybrid
 from gr_jax.stages.networks import Network
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
+from gr_jax.stages.training import check_stays
 from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.stages.write_docids import Training
 from gr_jax.systems.base import System
@@ -107,6 +108,9 @@ class CGR(System):
                 f"Set Training.row_targets to {self.contextual.title_tokens + 1} or more.",
                 value=self.training.row_targets,
             )
+        if self.training is not None:
+            length = self.training.max_input_length
+            pretrained.check_positions("Training.max_input_length", length, self.network.encoder)
         if (self.rebuilds or self.aligning is not None) and self.contextual.vanilla:
             raise InputError(
                 "the vocabulary has a vector for each token, which no encoder makes again",
@@ -123,6 +127,8 @@ class CGR(System):
                 f"Set Training.steps to a multiple of {self.rebuilds + 1}, or {name}.rebuilds to another number.",
                 value=self.training.steps,
             )
+        if self.rebuilds:
+            check_stays(self.training, "the vocabulary is made again", f"set {name}.rebuilds to 0")
         if self.training is not None and self.training.rates.get("pseudo") and not self.pseudo_queries.kinds:
             raise InputError(
                 "pseudo-queries are to be learned from, and none are made",

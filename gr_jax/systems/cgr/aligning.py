@@ -33,7 +33,8 @@ class Aligning(training.Optimization):
     second step's `Training`.
 
     Attributes:
-      batch_size: questions of an update.
+      batch_size: questions of an update, all of about one length. A question waits for others of its length: of a rare
+        one it may not be learned from before the last step.
       keep_best: None by default: what it is good for shows when its encoder has made the vocabulary.
       loss: "all_positives", the paper's; "one_positive" or "in_batch", those that it is compared with (C.2).
     """
@@ -48,6 +49,7 @@ class Aligning(training.Optimization):
     loss: str = setting("all_positives", choices=TITLE_LOSSES)
 
     def check(self) -> None:
+        super().check()
         training.check_keep_best("Aligning.keep_best", self.keep_best, ("dev",))
 
 

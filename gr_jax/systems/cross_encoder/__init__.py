@@ -74,6 +74,7 @@ class BM25CrossEncoder(System):
 
     def check(self) -> None:
         pair_training.check_settings("a cross-encoder", self.encoders, self.mining, self.training)
+        self._check_encoders()
         if self.training is None:
             return
         if self.training.chunks > 1:
@@ -88,6 +89,18 @@ class BM25CrossEncoder(System):
                 "Set ContrastiveTraining.negatives to 1 or more.",
                 value=self.training.negatives,
             )
+
+    def _check_encoders(self) -> None:
+        """Refuses what a bi-encoder alone reads; as such they are asked only for negatives of the kind "model"."""
+        mined = self.training is not None and "model" in self.mining.shares
+        for name in ("temperature",) if mined else ("projection", "pooling", "shared", "similarity", "temperature"):
+            value, default = getattr(self.encoders, name), getattr(Encoders, name)
+            if value != default:
+                raise InputError(
+                    f"a cross-encoder reads a pair at once, and has no use for Encoders.{name}",
+                    f"Leave it at {default!r}. What is made of a pair's states is a setting of Crossing.",
+                    value=value,
+                )
 
     def stages(self, corpus: Stage) -> Stage:
         words = vocabulary_of(corpus, self.encoders)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import gin
 
+from gr_jax.corpus import Dataset
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.graph import Stage
 from gr_jax.stages.settings import setting
@@ -15,7 +16,7 @@ from gr_jax.systems.base import System
 from gr_jax.systems.doct5query.expanding import GeneratedQueries as GeneratedQueries
 from gr_jax.systems.doct5query.expanding import expanded_results, generated, index
 from gr_jax.systems.doct5query.generator import QueryGenerating as QueryGenerating
-from gr_jax.systems.doct5query.generator import generator
+from gr_jax.systems.doct5query.generator import check_questions, generator
 
 
 @gin.register(module="gr_jax")
@@ -40,6 +41,10 @@ class BM25DocT5Query(System):
     generator: QueryGenerating = setting(QueryGenerating())
     generated: GeneratedQueries = setting(GeneratedQueries())
     lexical: Lexical = setting(Lexical())
+
+    def check_data(self, dataset: Dataset) -> None:
+        """See `System.check_data`."""
+        check_questions(self.name, dataset)
 
     def stages(self, corpus: Stage) -> Stage:
         words = vocabulary_of(corpus, self.generator)

@@ -77,6 +77,15 @@ class QueryGenerating(CopyTraining):
             )
 
 
+def check_questions(system: str, dataset: Dataset) -> None:
+    """Raises InputError where a generator of a system of this name has nothing to learn from."""
+    if not len(dataset.qrels.get("train", ())):
+        raise InputError(
+            f"{system} learns to write queries from training questions, and there are none",
+            "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
+        )
+
+
 @stage(trains=True)
 def generator(place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, *, settings: QueryGenerating) -> None:
     """Trains the generator on the train split. Interrupted, it goes on from its latest checkpoint with the same
@@ -99,7 +108,8 @@ def generator(place: Place, corpus: pathlib.Path, vocabulary: pathlib.Path, *, s
     dev = None
     if len(dataset.qrels.get("dev", ())):
         part = _sample(_queries_of(dataset, words, settings, "dev"), settings.dev_documents)
-        dev = batches(part, "dev", targets=max(_DEV_TARGETS, settings.query_tokens), epochs=1)
+        # Whoever measures does so on all of dev.
+        dev = batches(part, "dev", targets=max(_DEV_TARGETS, settings.query_tokens), epochs=1, process=(0, 1))
 
     def evaluate(params: Mapping[str, Any], step: int) -> dict[str, float]:
         del step

@@ -19,6 +19,7 @@ from gr_jax.stages.negatives import Mining, check_refreshing, mining_of, negativ
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
+from gr_jax.stages.training import check_stays
 from gr_jax.stages.vectors import Vectors, encoded, pieces, vectors_of
 from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.systems.base import System
@@ -94,6 +95,8 @@ class DPR(System):
 
     def check(self) -> None:
         check_refreshing(self.mining, self.training)
+        if self.mining.refresh_every:
+            check_stays(self.training, "negatives are mined again", "set Mining.refresh_every to None")
         self._check_frozen()
         if self.training is None or self.query_training is None:
             return

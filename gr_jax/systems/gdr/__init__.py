@@ -19,6 +19,7 @@ from gr_jax.stages.document_encoder import (
     PSEUDO_QUERIES,
     check_document_encoder,
     check_query_encoder,
+    check_widths,
     document_encoder_of,
     query_vocabulary,
 )
@@ -30,6 +31,7 @@ from gr_jax.stages.networks import Network
 from gr_jax.stages.pairs import pairs_of
 from gr_jax.stages.pseudo_queries import PseudoQueries, pseudo_queries
 from gr_jax.stages.settings import setting
+from gr_jax.stages.training import check_stays
 from gr_jax.stages.vectors import UNREAD, encoded, pieces
 from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.systems.base import System
@@ -117,8 +119,11 @@ class GDR(System):
     def check(self) -> None:
         trainings = [one for one in (self.training, self.joint) if one is not None]
         check_refreshing(self.mining, self.training)
+        if self.mining.refresh_every:
+            check_stays(self.training, "negatives are mined again", "set Mining.refresh_every to None")
         check_query_encoder(self.encoders, self.matching.start)
         check_document_encoder(self.trained, self.encoder_training, self.encoder_mining, *trainings)
+        check_widths(self.encoders, self.trained, self.network, self.matching.start, matched=True)
         if self.network.encoder == "t5" and self.matching.start == "pretrained" and not trainings:
             raise InputError(
                 "the vectors of an untrained encoder from scratch mean nothing",

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import gin
 
+from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.graph import Stage
@@ -50,6 +51,14 @@ class NgramSystem(System):
                 "generated queries are to be asked, and none are generated",
                 'Set NgramWriting.made_questions to 0, or write "pseudo_query" (Asking.writes), as MINDER does.',
                 value=self.writing.made_questions,
+            )
+
+    def check_data(self, dataset: Dataset) -> None:
+        """See `System.check_data`."""
+        if not len(dataset.qrels.get("train", ())):  # an untrained writer is counted on them
+            raise InputError(
+                f"{self.name} learns to write from training questions, and there are none",
+                "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
             )
 
     def model_of(self, corpus: Stage, words: Stage, text: Stage, made: Stage | None) -> Stage:

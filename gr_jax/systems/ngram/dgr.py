@@ -58,11 +58,6 @@ class RankedWriter(MINDER):
 
     def check_data(self, dataset: Dataset) -> None:
         super().check_data(dataset)
-        if not len(dataset.qrels.get("train", ())):  # MINDER itself learns from them
-            raise InputError(
-                f"{self.name} learns to write from training questions, and there are none",
-                "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
-            )
         if self.distilling is not None:
             self.distilling.check_data(self.name, dataset)
             if self.teachers is None:

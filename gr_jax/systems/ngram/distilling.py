@@ -40,8 +40,8 @@ from gr_jax.systems.ngram import passage_scores
 from gr_jax.systems.ngram.asking import Asking, retriever_of
 from gr_jax.systems.ngram.candidates import Candidates
 from gr_jax.systems.ngram.list_batches import ListBatches, ListRows
-from gr_jax.systems.ngram.samples import Documents, question_tokens, source_targets
-from gr_jax.systems.ngram.writer import NgramWriting
+from gr_jax.systems.ngram.samples import question_tokens
+from gr_jax.systems.ngram.writer import NgramWriting, written_targets
 from gr_jax.training.ranked_lists import DrawnLists, ranking_cost
 from gr_jax.training.source_batches import TargetBatches
 from gr_jax.training.task import Task
@@ -191,8 +191,7 @@ def model(
     asked_rows = (drawn[:, None] * views + np.arange(views)).ravel()
     states = written = None
     if settings.generation:
-        documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
-        data = source_targets(dataset, "train", documents, words, asking.views, writing.sampling, writing.query_tokens)
+        _, data = written_targets(dataset, words, text, writing, asking)
         written = TargetBatches(
             data, batch_size=settings.rows, targets=writing.row_targets, eos_id=None, seed=settings.seed
         )

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, Int32
 
 from gr_jax.systems.ngram.candidates import Candidates
 from gr_jax.systems.ngram.prefixes import Prefixes, empty, fewest
+from gr_jax.training.batches import own_rows
 from gr_jax.training.ranked_lists import DrawnLists
 from gr_jax.training.source_batches import NumberedIterator, TargetBatches
 
@@ -131,11 +132,24 @@ class ListBatches:
     Args:
       lists: of questions.
       rows: what the network reads of them.
-      written: batches of what to write; None: nothing is written.
-      batch_size: questions of a batch.
+      written: batches of what to write, of the same process; None: nothing is written.
+      batch_size: questions of a batch, over all processes.
+      process: (index, count) of this host; None asks JAX.
+
+    Raises:
+      InputError: the questions of a batch cannot be split over the processes.
     """
 
-    def __init__(self, lists: DrawnLists, rows: ListRows, written: TargetBatches | None, batch_size: int):
+    def __init__(
+        self,
+        lists: DrawnLists,
+        rows: ListRows,
+        written: TargetBatches | None,
+        batch_size: int,
+        *,
+        process: tuple[int, int] | None = None,
+    ):
+        self._local = own_rows(batch_size, process, "questions")
         self._lists, self._rows, self._written, self.batch_size = lists, rows, written, batch_size
         self.settings = {
             "lists": lists.fingerprint, "batch_size": batch_size, "prefixes": rows.prefixes, "ngrams": rows.ngrams,
@@ -144,13 +158,24 @@ class ListBatches:
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of a batch."""
-        return {name: one.shape for name, one in self.batch(0).items()}
+        """Shapes of a batch over all processes."""
+        shapes = {name: one.shape for name, one in self._ranked(0).items()}
+        if self._written is not None:
+            shapes |= {f"write_{name}": shape for name, shape in self._written.input_shapes.items()}
+        return shapes
+
+    def _ranked(self, number: int) -> dict[str, np.ndarray]:
+        """Batch `number` of all processes, without what is written beside it."""
+        lists = self._lists.batch(number, self.batch_size)
+        return self._rows.batch(lists.questions, lists.places.reshape(self.batch_size, -1)) | lists.features
 
     def batch(self, number: int) -> dict[str, np.ndarray]:
-        """Batch `number`."""
-        lists = self._lists.batch(number, self.batch_size)
-        batch = self._rows.batch(lists.questions, lists.places.reshape(self.batch_size, -1)) | lists.features
+        """This process's rows of batch `number`: its questions with all of their views."""
+        # Made of all questions, as rows are as long in every process as one of them needs.
+        batch = {}
+        for name, one in self._ranked(number).items():
+            each = len(one) // self.batch_size  # rows of a question
+            batch[name] = one[self._local.start * each : self._local.stop * each]
         if self._written is not None:
             its_own = self._written.batch(number)
             assert its_own is not None

@@ -152,14 +152,21 @@ def _start(
     dataset: Dataset, words: Vocabulary, text: TokenText, settings: NgramWriting, asking: Asking
 ) -> tuple[CopyNetwork, dict, list[int], bool, SourceTargets]:
     """The network, its first parameters, its own words, whether its encoder stays as it is, and what it learns from."""
+    asked, data = written_targets(dataset, words, text, settings, asking)
+    own = copy_networks.frequent_words((one for targets in data.kinds[0] for one in targets), settings.words)
+    module, params, frozen = copy_networks.make_network(settings, words.size, own, counted=True)
+    return module, _counted(params, asked, own, words), own, frozen, data
+
+
+def written_targets(
+    dataset: Dataset, words: Vocabulary, text: TokenText, settings: NgramWriting, asking: Asking
+) -> tuple[SourceTargets, SourceTargets]:
+    """What is written to the questions of people, and to these and the generated ones that are asked besides."""
     documents = Documents(text, words, words.encode_batch(list(dataset.corpus.titles)))
     how = (words, asking.views, settings.sampling, settings.query_tokens)
     asked = source_targets(dataset, "train", documents, *how)
     made = samples.made_targets(documents, len(dataset.corpus), *how)
-    data = asked if made is None else asked.joined(made)
-    own = copy_networks.frequent_words((one for targets in data.kinds[0] for one in targets), settings.words)
-    module, params, frozen = copy_networks.make_network(settings, words.size, own, counted=True)
-    return module, _counted(params, asked, own, words), own, frozen, data
+    return asked, asked if made is None else asked.joined(made)
 
 
 def _counted(params: dict, data: SourceTargets, own: Sequence[int], vocabulary: Vocabulary) -> dict:

@@ -102,6 +102,13 @@ def test_bad_settings():
         BM25CrossEncoder(**{**COMMON, "mining": Mining(shares={"ance": 1.0}, refresh_every=4)})
     with pytest.raises(InputError, match="reads no prefixes"):
         BM25CrossEncoder(**{**COMMON, "encoders": dataclasses.replace(ENCODERS, document_prefix="text: ")})
+    unread = {"projection": 8, "pooling": "cls", "shared": False, "similarity": "dot", "temperature": 0.1}
+    for name, value in unread.items():
+        encoders = {"encoders": dataclasses.replace(ENCODERS, **{name: value})}
+        with pytest.raises(InputError, match=f"no use for Encoders.{name}"):
+            BM25CrossEncoder(**{**COMMON, **encoders})
+        if name != "temperature":  # negatives are mined with the rest
+            BM25CrossEncoder(**{**COMMON, **encoders, "mining": Mining(shares={"model": 1.0})})
     with pytest.raises(InputError, match="chunks"):
         BM25CrossEncoder(training=training(chunks=2), **COMMON)
     with pytest.raises(InputError, match="own negatives alone"):

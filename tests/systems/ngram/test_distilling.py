@@ -11,6 +11,7 @@ import pytest
 
 from gr_jax import corpus as corpus_lib
 from gr_jax.corpus import Dataset
+from gr_jax.errors import InputError
 from gr_jax.losses.ranking import DistilledRankNet, ListwiseKL, RankedLists
 from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.systems import SEAL
@@ -66,12 +67,12 @@ def student(tmp_path_factory) -> Student:
     return Student(dataset, retriever, found, teacher, rows, written, model)
 
 
-def batches(student: Student, seed: int = 0) -> tuple[ListBatches, DrawnLists]:
+def batches(student: Student, seed: int = 0, process: tuple[int, int] | None = None) -> tuple[ListBatches, DrawnLists]:
     drawing = Drawing(LENGTH, None, False, seed)
     unlabelled: list[None] = [None] * len(student.found.documents)
     lists = DrawnLists(unlabelled, student.found, student.teacher, drawing, margin=1e9)
-    written = TargetBatches(student.written, batch_size=SIZE, targets=8, eos_id=None, seed=seed)
-    return ListBatches(lists, student.rows, written, SIZE), lists
+    written = TargetBatches(student.written, batch_size=SIZE, targets=8, eos_id=None, seed=seed, process=process)
+    return ListBatches(lists, student.rows, written, SIZE, process=process), lists
 
 
 def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
@@ -94,6 +95,17 @@ def test_a_batch_depends_on_the_seed_and_its_number_alone(student):
     assert same(next(after), all_of_it[3])
     assert not same(batches(student, seed=1)[0].batch(0), all_of_it[0])
     assert not same(all_of_it[per_epoch], all_of_it[0])
+
+
+def test_processes_share_out_the_questions_of_a_batch(student):
+    """A question stays with all of its views."""
+    whole, parts = batches(student)[0], [batches(student, process=(index, SIZE))[0] for index in range(SIZE)]
+    for number in range(3):
+        shares = [part.batch(number) for part in parts]
+        assert same({name: np.concatenate([one[name] for one in shares]) for name in shares[0]}, whole.batch(number))
+    assert all(part.input_shapes == whole.input_shapes and part.settings == whole.settings for part in parts)
+    with pytest.raises(InputError, match="cannot be split over 3 processes"):
+        batches(student, process=(0, 3))
 
 
 def test_teacher_scores_stand_beside_their_documents(student):

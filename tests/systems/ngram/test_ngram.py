@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import pathlib
+import re
+import types
 
 import jax
 import numpy as np
@@ -19,8 +22,18 @@ from gr_jax.retrievers.base import updatable
 from gr_jax.retrievers.documents_of import Written
 from gr_jax.retrievers.ngrams import Found, NgramAggregation
 from gr_jax.retrievers.views import View
-from gr_jax.systems import MINDER, SEAL, Asking, GeneratedQueries, NgramWriting, QueryGenerating
-from gr_jax.systems.ngram import samples, writer
+from gr_jax.systems import (
+    DSIQG,
+    MINDER,
+    SEAL,
+    Asking,
+    BM25DocT5Query,
+    Distilling,
+    GeneratedQueries,
+    NgramWriting,
+    QueryGenerating,
+)
+from gr_jax.systems.ngram import distilling, samples, writer
 from gr_jax.systems.ngram.asking import ASKED, SAID, _ngram_view
 from gr_jax.text import ByteVocabulary
 from tests import small_data
@@ -278,3 +291,45 @@ def test_views_that_there_are_not_are_named():
         SEAL(asking=Asking(writes=("body", "pseudo_query")))
     with pytest.raises(InputError, match="made_questions"):
         SEAL(writing=NgramWriting(made_questions=1))
+
+
+@pytest.mark.parametrize("kind", [SEAL, MINDER, BM25DocT5Query, DSIQG])
+def test_without_training_questions_it_is_refused_before_anything_is_trained(kind, tmp_path):
+    unasked = corpus_lib.read_beir(small_data.write_beir(tmp_path, count=4, queries=False))
+    with pytest.raises(InputError, match=f"{re.escape(kind.name)} learns to write.*training questions.*there are none"):
+        kind().check_data(unasked)
+
+
+def test_who_learns_to_rank_goes_on_with_generated_queries_too(beir, monkeypatch):
+    """Learning to write, as before, is of the questions that the student learned to write to."""
+    dataset, vocabulary = corpus_lib.read_beir(beir), ByteVocabulary()
+    owners = np.arange(len(dataset.corpus), dtype=np.int32)
+    queries = [f"what of number {number} ?" for number in owners]
+    made = PseudoQueries(queries, owners, np.zeros(len(owners), np.int8), ("generated",), dataset.corpus.fingerprint)
+    said = token_text(dataset.corpus, vocabulary, views=(SAID, ASKED), pseudo_queries=made)
+
+    class Made(Exception):
+        pass
+
+    def batches(data, **_):
+        raise Made(len(data.sources))
+
+    student = types.SimpleNamespace(module=None, params={}, words=[])
+    stubs = {
+        "load_dataset": dataset, "load_vocabulary": vocabulary, "load_asked": types.SimpleNamespace(texts=["red cat"]),
+        "scores_to_learn": None, "retriever_of": None, "CopyNetworkModel": None,
+        "lists_to_learn": (types.SimpleNamespace(drawn=lambda *_: np.array([0])), None, 1.0),
+        "FMIndex.load": None, "TokenText.load": said, "CopyDecoder.load": student, "Candidates.load": None,
+    }  # fmt: skip
+    for name, value in stubs.items():
+        monkeypatch.setattr(f"gr_jax.systems.ngram.distilling.{name}", lambda *_, value=value: value)
+    monkeypatch.setattr(distilling, "TargetBatches", batches)
+    nowhere, rows = pathlib.Path("nowhere"), []
+    for count in (0, 1):
+        writing = dataclasses.replace(WRITING, vocabulary="byte", made_questions=count)
+        with pytest.raises(Made) as caught:
+            distilling.model.function(
+                None, *[nowhere] * 7, settings=Distilling(), writing=writing, asking=MINDER().asking
+            )
+        rows.append(caught.value.args[0])
+    assert rows[1] == rows[0] + len(queries) * len(MINDER().asking.views)
