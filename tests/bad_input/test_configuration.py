@@ -64,7 +64,7 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_made(finished,
     """Not after the minutes that the stages before training take."""
     flags = recipe_flags(finished / "mine", tmp_path / "runs" / "x")
     for flag, wanted in (
-        ("--gin.Training.warmup_steps=50", "warmup_steps"),
+        ("--gin.Training.microbatches=7", "microbatches"),
         ("--gin.Training.batch_size=0", "batch_size"),
         ("--gin.Network.width=33", "width"),
         ("--gin.Decoding.beams=0", "beams"),
