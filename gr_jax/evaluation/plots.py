@@ -194,10 +194,14 @@ def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[fl
         return figure
 
 
+_TICKS = 10  # of more places their numbers would run into each other
+
+
 def curves(
     series: Mapping[str, Sequence[tuple[float, float]]], *, title: str, x: str, y: str, logarithmic: bool = False
 ) -> Figure:
-    """Values over a quantity, a line for each name: quality over the size of the corpus, over a setting.
+    """Values over a quantity, a line for each name: quality over the size of the corpus, over a setting. Few places
+    are ticks of the axis themselves.
 
     Args:
       series: name → points (x, y).
@@ -213,10 +217,15 @@ def curves(
         for place, (name, points) in enumerate(series.items()):
             at, values = zip(*sorted(points), strict=True) if points else ((), ())
             axes.plot(at, values, color=COLOURS[place % len(COLOURS)], linewidth=2, marker="o", label=name)
+        ticker = import_matplotlib().ticker
         if logarithmic:
             axes.set_xscale("log")
-            axes.xaxis.set_minor_locator(import_matplotlib().ticker.NullLocator())
-        axes.set_xticks(ticks, [f"{at:,.10g}" for at in ticks])
+            axes.xaxis.set_minor_locator(ticker.NullLocator())
+        if len(ticks) <= _TICKS:
+            axes.set_xticks(ticks, [f"{at:,.10g}" for at in ticks])
+        elif logarithmic:
+            axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda at, _: f"{at:,.10g}"))
         axes.set_title(title)
         axes.set_xlabel(x)
         axes.set_ylabel(y)

@@ -87,6 +87,13 @@ def test_curves_over_a_quantity_are_its_points():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "none yet"]
     with pytest.raises(InputError, match="no point"):
         plots.curves({"one": []}, title="t", x="x", y="y")
+    many = [(1.7 * 1.5**power, 0.5) for power in range(15)]  # to 496: ticks are round numbers then
+    (axes,) = plots.curves({"one": many}, title="t", x="x", y="y", logarithmic=True).axes
+    axes.figure.canvas.draw()
+    low, high = axes.get_xlim()
+    shown = [label.get_text() for label in axes.get_xticklabels()]
+    inside = [text for text, at in zip(shown, axes.get_xticks(), strict=True) if low <= at <= high]
+    assert inside == ["2", "5", "10", "20", "50", "100", "200", "500"]
 
 
 def test_nothing_to_draw():
