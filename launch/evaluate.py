@@ -85,7 +85,7 @@ def _judged_by_kilt(file: str) -> tuple[dict[str, float], int]:
                 "no question of the run is in the task",
                 f"Use the run of {file}.",
                 file=_RUN.value,
-                value=next(iter(run)),
+                value=next(iter(run), None),
             )
         answers = {one.id: [page for page, _ in run.get(one.key, ())] for one in questions}
     return dict(evaluation.evaluate_kilt(questions, answers)), len(questions)
