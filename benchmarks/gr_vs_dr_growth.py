@@ -17,6 +17,8 @@ Mode `matched_training` is in `benchmarks.gr_vs_dr_matched`.
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
@@ -26,7 +28,7 @@ from benchmarks import gr_vs_dr_dense, gr_vs_dr_late, grown, harness, pooled
 from benchmarks.grown import WHOLE, Growing
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax import retrievers, storage
-from gr_jax.corpus import Run, read_beir
+from gr_jax.corpus import Run
 from gr_jax.evaluation import Evaluation, evaluate
 from gr_jax.evaluation.significance import bootstrap_interval
 
@@ -64,19 +66,22 @@ def growing(system: str) -> Growing:
 
 @functools.cache
 def answered(system: str, part: str) -> tuple[Evaluation, float]:
-    """What a system reaches on a part of the documents, and the hash of what is fixed. Answers are kept beside what
-    they were found in."""
+    """What a system reaches on a part of the documents, and the hash of what is fixed. Both are kept, as long as its
+    index is the same, byte for byte: documents that join take a while."""
     documents = growing(system)
-    count = documents.sizes[part]
-    answering = grown.SYSTEMS[system](documents, count)
-    dataset = read_beir(documents.run.source)
-    file = documents.folder("answers", f"{answering.fingerprint:.0f} {count} {DEPTH}") / f"{SPLIT}.trec"
+    count, dataset = documents.sizes[part], documents.dataset
+    index = hashlib.sha256((documents.run.folder / "index" / "manifest.json").read_bytes()).hexdigest()
+    file = documents.folder("answers", f"{index} {count} {DEPTH}") / f"{SPLIT}.trec"
+    fixed = file.with_name("hash.json")
 
     def ask() -> Run:
+        answering = grown.SYSTEMS[system](documents, count)
+        storage.write_json(fixed, answering.fingerprint)
         asked = dataset.split_queries(SPLIT)
         return retrievers.retrieve_run(answering.retriever, asked, documents.first(count), k=DEPTH, progress=True)
 
-    return evaluate(pooled.kept(file, ask), dataset.split(SPLIT), MEASURES), answering.fingerprint
+    found = pooled.kept(file, ask)
+    return evaluate(found, dataset.split(SPLIT), MEASURES), float(json.loads(fixed.read_text(encoding="utf-8")))
 
 
 def reached(system: str, part: str) -> Values:

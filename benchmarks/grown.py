@@ -22,7 +22,7 @@ import gr_jax
 from benchmarks import derived_data
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax import clustering, dense, storage
-from gr_jax.corpus import Corpus, read_beir
+from gr_jax.corpus import Corpus, Dataset, lines, read_beir
 from gr_jax.dense.token_vectors import TokenRows, TokenVectors, write_rows
 from gr_jax.docids import codes_of, docids_of_codes
 from gr_jax.errors import InputError
@@ -94,8 +94,13 @@ class Growing:
             if not there <= set(ids):
                 raise InputError("a part lacks documents of the one before it", "Name parts that grow.", value=part)
             order += [one for one in ids if one not in there]
-        every = self._corpus(self.parts[-1])
+        every = self.dataset.corpus
         return every.subset([every.index_of(one) for one in order])
+
+    @property
+    def dataset(self) -> Dataset:
+        """The documents of the last part as they stand in the data, with the questions; read once in a process."""
+        return _read(self.run.source, self.parts[-1])
 
     @property
     def added(self) -> Corpus:
@@ -104,11 +109,15 @@ class Growing:
 
     @functools.cached_property
     def _ids(self) -> dict[str, Sequence[str]]:
-        return {part: self._corpus(part).doc_ids for part in self.parts}
-
-    def _corpus(self, part: str) -> Corpus:
-        source = self.run.source
-        return read_beir(source, subset=derived_data.subset(source, part) if part else None).corpus
+        every = self.dataset.corpus.doc_ids
+        found: dict[str, Sequence[str]] = {}
+        for part in self.parts[:-1]:
+            file = derived_data.subset(self.run.source, part)
+            named = {line.strip() for _, line in lines.read_lines(file)}
+            found[part] = [one for one in every if one in named]
+            if len(found[part]) < len(named):
+                raise InputError("a later part lacks documents of it", "Name parts that grow.", file=file, value=part)
+        return {**found, self.parts[-1]: every}
 
     def folder(self, name: str, key: str) -> pathlib.Path:
         """Where something of all documents is kept; with another key it is another folder."""
@@ -206,6 +215,11 @@ def titles(growing: Growing, count: int) -> Answering:
         before,
     )
     return Answering(retriever, fixed)
+
+
+@functools.cache
+def _read(source: pathlib.Path, part: str) -> Dataset:
+    return read_beir(source, subset=derived_data.subset(source, part) if part else None)
 
 
 Systems = Mapping[str, Callable[[Growing, int], Answering]]
