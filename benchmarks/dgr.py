@@ -119,9 +119,7 @@ def small(system: str, data: str) -> tuple[RecipeRun, ...]:
 
 def small_above(first: str, second: str, data: str) -> Values:
     """How far one is above another at the small budget, over all test splits; measures are means over the seeds."""
-    return pooled.differences(
-        *(pooled.evaluation(small(one, data), one, SPLITS[data], MEASURES) for one in (first, second))
-    )
+    return pooled.differences(*(pooled.of_indices(small(one, data), SPLITS[data], MEASURES) for one in (first, second)))
 
 
 def docid_student() -> System:
@@ -172,15 +170,13 @@ def docid_rows() -> list[harness.Row]:
 def reached(system: str, data: str, split: str, of: Of = run_of) -> Values:
     """What a system reached on a split, and its trainings, the student's too."""
     run = of(system, data)
-    values = dict(pooled.evaluation([run], system, [split], MEASURES))
+    values = dict(pooled.of_indices([run], [split], MEASURES))
     return {**values, "core-minutes": run.core_minutes(["student", "model", "generator", "generated"])}
 
 
 def above(first: str, second: str, data: str, of: Of = run_of) -> Values:
     """How far one system is above another over all test splits, with the interval by bootstrap over queries, and p."""
-    return pooled.differences(
-        *(pooled.evaluation([of(one, data)], one, SPLITS[data], MEASURES) for one in (first, second))
-    )
+    return pooled.differences(*(pooled.of_indices([of(one, data)], SPLITS[data], MEASURES) for one in (first, second)))
 
 
 def headline_rows(data: str, systems: Sequence[str], of: Of, suffix: str = "") -> list[harness.Row]:
@@ -232,7 +228,7 @@ def scoring_rows(data: str) -> list[harness.Row]:
         harness.Row(
             name=f"{data} {' + '.join(SPLITS[data])} {STUDENT}{BY_DEFAULT}, above the second power",
             config={"splits": list(SPLITS[data])},
-            measure=functools.partial(ngram_scoring.gained, default, of_seal, STUDENT, SPLITS[data]),
+            measure=functools.partial(ngram_scoring.gained, default, of_seal, SPLITS[data]),
             corpus=default.fingerprint,
             seeds=(0,),
             runs=[default, of_seal],
@@ -252,17 +248,17 @@ def graded_rows() -> list[harness.Row]:
         teacher=dense_quality.ZERO_SHOT[f"{data} {subset}"],
     )  # fmt: skip
 
-    def reached(run: RecipeRun, name: str) -> Values:
-        return dict(pooled.evaluation([run], name, [split], GRADED))
+    def reached(run: RecipeRun) -> Values:
+        return dict(pooled.of_indices([run], [split], GRADED))
 
     def more() -> Values:
-        sides = [pooled.evaluation([run], name, [split], GRADED) for run, name in ((after, RANKS), (before, STUDENT))]
+        sides = [pooled.of_indices([run], [split], GRADED) for run in (after, before)]
         return pooled.differences(*sides)
 
     table, where = [], f"{data} {subset} {split}"
     for name, measure, runs in (
-        (STUDENT, functools.partial(reached, before, STUDENT), [before]),
-        (RANKS, functools.partial(reached, after, RANKS), [after]),
+        (STUDENT, functools.partial(reached, before), [before]),
+        (RANKS, functools.partial(reached, after), [after]),
         (f"{RANKS} above {STUDENT}", more, [after, before]),
     ):
         table.append(

@@ -81,7 +81,7 @@ def rows_of(splits: Sequence[str], measures: Sequence[str]) -> list[harness.Row]
     """
 
     def evaluation(name: str) -> Evaluation:
-        return pooled.evaluation(arms[name].runs, arms[name].name, splits, measures)
+        return pooled.of_indices(arms[name].runs, splits, measures)
 
     def reached(name: str) -> Values:
         return dict(evaluation(name))

@@ -119,9 +119,9 @@ def choice(run: RecipeRun, grid: tuple[Scoring, ...]) -> Values:
     }
 
 
-def gained(default: RecipeRun, of_seal: RecipeRun, name: str, splits: Sequence[str]) -> Values:
+def gained(default: RecipeRun, of_seal: RecipeRun, splits: Sequence[str]) -> Values:
     """How far a run with the default scoring is above that with SEAL's, over splits as one."""
-    return pooled.differences(*(pooled.evaluation([run], name, splits, MEASURES) for run in (default, of_seal)))
+    return pooled.differences(*(pooled.of_indices([run], splits, MEASURES) for run in (default, of_seal)))
 
 
 def _default(grid: tuple[Scoring, ...]) -> Scoring:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 import gr_jax
+from benchmarks import derived_data
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax import retrievers, storage
 from gr_jax.corpus import Run, read_beir
 from gr_jax.evaluation import Evaluation, compare, evaluate
-from gr_jax.stages.results import DEPTH
+from gr_jax.stages.results import DEPTH, run_file
 
 
 def together(evaluations: Sequence[Evaluation]) -> Evaluation:
@@ -40,20 +41,32 @@ def evaluation(runs: Sequence[RecipeRun], name: str, splits: Sequence[str], meas
 
 def of_indices(runs: Sequence[RecipeRun], splits: Sequence[str], measures: Sequence[str]) -> Evaluation:
     """The same, of what the runs' own indices answer. No report is made, which would have the combination with BM25
-    answer too. Answers are kept beside the index."""
+    answer too, and dev for its weight. Where there is one of the index, its answers are taken; others are kept beside
+    the index."""
     return mean_over_seeds([together([_answered(run, split, measures) for split in splits]) for run in runs])
 
 
 def _answered(run: RecipeRun, split: str, measures: Sequence[str]) -> Evaluation:
     run.index()
-    index, dataset = run.folder / "index", read_beir(run.source)
-    file = run.folder / "answers" / f"{split}-{storage.read_folder(index, verify=False).made_from}.trec"
+    source, index = run.source, run.folder / "index"
+    dataset = read_beir(source, subset=derived_data.subset(source, run.subset) if run.subset else None)
+    made = storage.read_folder(index, verify=False).made_from
+    file = _reported(run.folder / "results", made, split) or run.folder / "answers" / f"{split}-{made}.trec"
 
     def ask() -> Run:
         searcher, asked = gr_jax.load(index), dataset.split_queries(split)
         return retrievers.retrieve_run(searcher.retriever, asked, searcher.corpus, k=DEPTH, progress=True)
 
     return evaluate(kept(file, ask), dataset.split(split), measures)
+
+
+def _reported(results: pathlib.Path, index: str, split: str) -> pathlib.Path | None:
+    """The answers of a system in a report of an index, if there is one."""
+    if not (results / "manifest.json").is_file():
+        return None
+    meta = storage.read_folder(results, verify=False).meta
+    file = run_file(results, meta["config"]["name"], split)
+    return file if meta["inputs"]["index"] == index and file.is_file() else None
 
 
 def kept(file: pathlib.Path, ask: Callable[[], Run]) -> Run:

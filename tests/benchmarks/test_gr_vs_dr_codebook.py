@@ -110,12 +110,16 @@ def test_a_writer_keeps_the_codewords_that_it_starts_from(tmp_path, training):
 
 
 def test_an_index_answers_what_its_report_says(run):
-    """And is asked once."""
-    found = pooled.of_indices([run], ["test"], ["Success@1", "RR@10"])
+    """And is asked once: not where there is a report of it, and never again where there is none."""
     reported = run.evaluation("test", "DSI", ["Success@1", "RR@10"])
-    assert found.query_ids == reported.query_ids
-    for name, values in reported.per_query.items():
-        np.testing.assert_array_equal(found.per_query[name], values)
+    for report in (True, False):
+        found = pooled.of_indices([run], ["test"], ["Success@1", "RR@10"])
+        assert found.query_ids == reported.query_ids
+        for name, values in reported.per_query.items():
+            np.testing.assert_array_equal(found.per_query[name], values)
+        assert (run.folder / "answers").exists() is not report
+        if report:
+            (run.folder / "results").rename(run.folder / "taken_away")
     (answers,) = (run.folder / "answers").iterdir()
     answers.write_text("".join(line for line in answers.read_text().splitlines(keepends=True) if " 1 " not in line))
     assert pooled.of_indices([run], ["test"], ["Success@1"])["Success@1"] != found["Success@1"]
