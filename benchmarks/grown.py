@@ -21,17 +21,20 @@ import numpy as np
 import gr_jax
 from benchmarks import derived_data
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax import clustering, dense, storage
+from gr_jax import clustering, dense, models, storage
 from gr_jax.corpus import Corpus, Dataset, lines, read_beir
 from gr_jax.dense.token_vectors import TokenRows, TokenVectors, write_rows
 from gr_jax.docids import codes_of, docids_of_codes
 from gr_jax.errors import InputError
 from gr_jax.models import corpus_encoding, network_folder
+from gr_jax.models.sentence_encoder import SentenceEncoder
 from gr_jax.retrievers.base import Retriever
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.stages import pretrained
 from gr_jax.stages.docids import load_codebooks, load_docids
+from gr_jax.stages.frozen_documents import project
+from gr_jax.stages.negatives import load_encoder
 from gr_jax.stages.vectors import load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
 from gr_jax.systems.colbert.retriever import LateInteractionRetriever
@@ -120,9 +123,9 @@ class Growing:
         return {**found, self.parts[-1]: every}
 
     def folder(self, name: str, key: str) -> pathlib.Path:
-        """Where something of all documents is kept; with another key it is another folder."""
+        """Where something of all documents is kept, for all systems; with another key it is another folder."""
         made = hashlib.sha256(f"{key} {self.corpus.fingerprint}".encode()).hexdigest()[:16]
-        return self.run.folder / "grown" / f"{name}-{made}"
+        return self.run.folder.parent / "grown" / f"{name}-{made}"
 
     def first(self, count: int) -> Corpus:
         """The first documents."""
@@ -136,7 +139,11 @@ def bi_encoder(growing: Growing, count: int) -> Answering:
     assert isinstance(retriever, DenseRetriever)
     encoder = retriever.encoder
     own = np.asarray(load_vectors(run.input_folder("index", "embeddings")))
-    added = _encoded(growing, encoder.of_documents, encoder.lengths["document"])
+    reader = load_encoder(run.folder / "frozen_encoder")
+    network = SentenceEncoder(
+        models.TextEncoder(reader.config.encoder), reader.params["query"], reader.vocabulary, reader.config.pooling
+    )
+    added = project(encoder.config, encoder.params, _pooled(growing, network, encoder.lengths["document"]))
     vectors = np.concatenate([own, added])[:count]
     return Answering(DenseRetriever(encoder, dense.make_searcher("exact", vectors)), encoder.params)
 
@@ -182,7 +189,9 @@ def codes(growing: Growing, count: int) -> Answering:
     system: Any = run.resolved()
     network = huggingface.load_sentence_encoder(pretrained.pretrained_folder(system.vectors.encoder))
     meta = docids.meta
-    added, _ = clustering.quantize(_encoded(growing, network, system.vectors.max_length), books, beams=meta["beams"])
+    pooled = _pooled(growing, network, system.vectors.max_length)
+    vectors = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+    added, _ = clustering.quantize(vectors, books, beams=meta["beams"])
     grown = docids_of_codes(
         np.concatenate([codes_of(docids), added])[:count],
         bits=meta["bits"], collisions="reserved", reserved=meta["reserved"], first_token=meta["first_token"],
@@ -226,11 +235,19 @@ Systems = Mapping[str, Callable[[Growing, int], Answering]]
 SYSTEMS: Systems = {"DR": bi_encoder, "MVDR": late_interaction, "GR-codebook": codes, "GR-text": titles}
 
 
-def _encoded(growing: Growing, network: Any, length: int) -> np.ndarray:
-    """Vectors of the documents that join, encoded once; an interruption goes on where it was."""
-    place = growing.folder("vectors", f"{network.fingerprint} {length}")
+def _pooled(growing: Growing, network: SentenceEncoder, length: int) -> np.ndarray:
+    """What a network pools of the documents that join, before it makes vectors of unit length of that. Systems that
+    start from one network read them once; an interruption goes on where it was.
+
+    Args:
+      growing: the documents.
+      network: reads them.
+      length: tokens of each.
+    """
+    plain = SentenceEncoder(network.module, network.params, network.vocabulary, network.pooling, normalize=False)
+    place = growing.folder("pooled", f"{plain.fingerprint} {length}")
     if not (place / "manifest.json").exists():
         corpus_encoding.encode_corpus(
-            network, growing.added.contents, place, max_length=length, process=(0, 1), progress=True
+            plain, growing.added.contents, place, max_length=length, process=(0, 1), progress=True
         )
     return np.load(place / corpus_encoding.FILE, mmap_mode="r")

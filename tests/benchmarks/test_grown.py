@@ -15,12 +15,15 @@ import gr_jax
 from benchmarks import derived_data, grown
 from benchmarks.grown import Growing
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax import systems
+from gr_jax import clustering, systems
 from gr_jax.corpus import read_beir
+from gr_jax.docids import codes_of
 from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
 from gr_jax.models.sentence_encoder import SentenceEncoder
+from gr_jax.stages.docids import load_codebooks, load_docids
 from gr_jax.stages.negatives import Mining
+from gr_jax.stages.pretrained import pretrained_folder
 from gr_jax.systems.colbert import Interaction
 from tests import small_data, small_dsi
 from tests.systems import small_pairs
@@ -165,6 +168,18 @@ def test_every_document_is_encoded_as_by_an_update(growing):
     found = grown.bi_encoder(documents, ALL).retriever.retrieve(QUESTIONS, ALL)
     expected = own.retrieve(QUESTIONS, ALL)
     np.testing.assert_allclose(found.score, expected.score, atol=1e-4)
+
+
+def test_codes_of_documents_that_join_are_those_of_their_vectors(growing):
+    documents = growing("GR-codebook")
+    folder = documents.run.input_folder("model", "docids")
+    books, beams = load_codebooks(folder), load_docids(folder).meta["beams"]
+    network = huggingface.load_sentence_encoder(pretrained_folder("minilm"))
+    vectors = network.encode(documents.added.contents, max_length=16)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    expected, _ = clustering.quantize(vectors, books, beams=beams)
+    retriever: Any = grown.codes(documents, ALL).retriever
+    np.testing.assert_array_equal(codes_of(retriever.docids)[FEW:], expected)
 
 
 def test_documents_are_encoded_once(growing, monkeypatch):
