@@ -221,6 +221,38 @@ def _check_layers(folder: pathlib.Path, config: Any, arrays: int) -> None:
             raise _no_configuration(folder, ValueError(f"{name} = {value}, and {arrays} arrays of parameters"))
 
 
+def write_around_encoder(folder: str | os.PathLike, name: str, config: Any, params: Mapping[str, Any]) -> None:
+    """Writes a network that is made around one encoder.
+
+    Args:
+      folder: there already.
+      name: of the network, which its configuration stands under.
+      config: a dataclass of JSON values and the encoder's configuration, `encoder`.
+      params: the parameters.
+    """
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    write(folder, {name: {**fields, "encoder": encoder_to_json(config.encoder)}}, params)
+
+
+def read_around_encoder(folder: str | os.PathLike, name: str, make: Callable[..., Network]) -> tuple[Network, dict]:
+    """Reads what `write_around_encoder` wrote.
+
+    Args:
+      folder: where it lies.
+      name: of the network.
+      make: the network, of the fields of its configuration by their names.
+
+    Raises:
+      InputError: a file is missing or is not what it should be.
+    """
+
+    def of_config(config: Mapping[str, Any]) -> Network:
+        fields = config[name]
+        return make(**{**fields, "encoder": encoder_from_json(fields["encoder"])})
+
+    return read(folder, of_config)
+
+
 def encoder_to_json(config: T5Config | BertConfig) -> dict[str, Any]:
     """The sizes of a stack, and of which kind it is."""
     return {"kind": "bert" if isinstance(config, BertConfig) else "t5", **dataclasses.asdict(config)}

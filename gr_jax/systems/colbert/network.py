@@ -33,6 +33,7 @@ from gr_jax.models.contrastive import Batch, ContrastiveModel
 from gr_jax.models.gradient_caching import encode_in_chunks
 from gr_jax.systems.colbert.tiles import tile_scores
 
+NAME = "late_interaction"  # in its folder
 TOKEN_WEIGHTS = ("uniform", "learned")
 
 
@@ -241,11 +242,7 @@ def principal_projection(states: Float[np.ndarray, "n e"], dimension: int) -> Fl
 
 def save_late_interaction(folder: str | os.PathLike, module: LateInteraction, params: Mapping[str, Any]) -> None:
     """Writes configuration and parameters as `models.network_folder` does."""
-    config = module.config
-    raw = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    network_folder.write(
-        folder, {"late_interaction": {**raw, "encoder": network_folder.encoder_to_json(config.encoder)}}, params
-    )
+    network_folder.write_around_encoder(folder, NAME, module.config, params)
 
 
 def load_late_interaction(folder: str | os.PathLike) -> tuple[LateInteraction, dict]:
@@ -254,13 +251,9 @@ def load_late_interaction(folder: str | os.PathLike) -> tuple[LateInteraction, d
     Raises:
       InputError: a file is missing or is not what it should be.
     """
-
-    def make(config: Mapping[str, Any]) -> LateInteraction:
-        raw = dict(config["late_interaction"])
-        encoder = network_folder.encoder_from_json(raw.pop("encoder"))
-        return LateInteraction(LateInteractionConfig(encoder, **raw))
-
-    return network_folder.read(folder, make)
+    return network_folder.read_around_encoder(
+        folder, NAME, lambda **fields: LateInteraction(LateInteractionConfig(**fields))
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,6 +31,7 @@ from gr_jax.models import text_encoder as encoders
 from gr_jax.models.attention import padding_mask
 from gr_jax.models.bert import BertConfig
 
+NAME = "cross_encoder"  # in its folder
 POOLINGS = ("cls", "mean", "pooler")
 _init = nn.initializers.normal(stddev=0.02)
 
@@ -188,11 +189,7 @@ def _take(rows: Array, places: Array) -> Array:
 
 def save_cross_encoder(folder: str | os.PathLike, module: CrossEncoder, params: Mapping[str, Any]) -> None:
     """Writes configuration and parameters as `models.network_folder` does."""
-    config = module.config
-    raw = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    network_folder.write(
-        folder, {"cross_encoder": {**raw, "encoder": network_folder.encoder_to_json(config.encoder)}}, params
-    )
+    network_folder.write_around_encoder(folder, NAME, module.config, params)
 
 
 def load_cross_encoder(folder: str | os.PathLike) -> tuple[CrossEncoder, dict]:
@@ -201,13 +198,7 @@ def load_cross_encoder(folder: str | os.PathLike) -> tuple[CrossEncoder, dict]:
     Raises:
       InputError: a file is missing or is not what it should be.
     """
-
-    def make(config: Mapping[str, Any]) -> CrossEncoder:
-        raw = dict(config["cross_encoder"])
-        encoder = network_folder.encoder_from_json(raw.pop("encoder"))
-        return CrossEncoder(CrossEncoderConfig(encoder, **raw))
-
-    return network_folder.read(folder, make)
+    return network_folder.read_around_encoder(folder, NAME, lambda **fields: CrossEncoder(CrossEncoderConfig(**fields)))
 
 
 @dataclasses.dataclass(frozen=True)

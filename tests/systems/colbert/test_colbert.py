@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.models import BertConfig
-from gr_jax.stages import contrastive
 from gr_jax.stages.documents import corpus as corpus_of
 from gr_jax.stages.graph import in_order
 from gr_jax.stages.negatives import Mining
@@ -22,11 +20,9 @@ from gr_jax.systems.colbert.network import LateInteraction, LateInteractionConfi
 from gr_jax.systems.colbert.token_encoder import TokenEncoder
 from gr_jax.systems.colbert.training import FASTER
 from gr_jax.text import ByteVocabulary
-from gr_jax.training.optimizers import adamw
-from gr_jax.training.train_state import flatten
 from tests.small_data import write_beir
 from tests.systems import small_pairs
-from tests.systems.small_pairs import COMMON, ENCODERS, training
+from tests.systems.small_pairs import COMMON, ENCODERS, FOUR_LAYERS, check_multipliers, training
 
 
 @pytest.fixture(scope="module")
@@ -114,21 +110,10 @@ def test_special_tokens_are_none_that_texts_have():
 
 
 def test_multipliers_name_parameters_that_there_are():
-    """A pretrained BERT's lower half stands still, what is new beside it moves faster."""
-    bert = BertConfig(vocab_size=30, emb_dim=8, num_heads=2, num_encoder_layers=4, mlp_dim=8, max_positions=32)
-    tokens = np.ones((1, 4), np.int32)
-    module = LateInteraction(LateInteractionConfig(bert, dimension=4, whole_text=True, token_weights="learned"))
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens, tokens)["params"]
-    found = contrastive.learning_rate_multipliers(shapes, shapes, FASTER)
-    factors = adamw(1e-3, multipliers=found).factors(flatten(shapes))
-    still = {path for path, factor in factors.items() if not factor}
-    assert {path.split("/")[1] for path in still if path.startswith("encoder")} == {
-        "position_embedder", "token_type_embedder", "embedding_layer_norm", "layers_0", "layers_1",
-    }  # fmt: skip
-    assert "token_embedder/embedding" in still
-    new = {path.split("/")[0] for path, factor in factors.items() if factor > 1}
-    assert new == set(shapes) - {"token_embedder", "encoder"} == set(FASTER)
-    assert contrastive.learning_rate_multipliers(shapes, None, FASTER) == {}
+    check_multipliers(
+        LateInteraction(LateInteractionConfig(FOUR_LAYERS, dimension=4, whole_text=True, token_weights="learned")),
+        FASTER,
+    )
 
 
 def test_bad_settings():

@@ -3,13 +3,9 @@
 import dataclasses
 import json
 
-import jax
-import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.models import BertConfig
-from gr_jax.stages import contrastive
 from gr_jax.stages.documents import corpus as corpus_of
 from gr_jax.stages.graph import in_order
 from gr_jax.stages.negatives import Mining
@@ -18,11 +14,9 @@ from gr_jax.systems import BM25CrossEncoder
 from gr_jax.systems.cross_encoder import Crossing
 from gr_jax.systems.cross_encoder.network import CrossEncoder, CrossEncoderConfig
 from gr_jax.systems.cross_encoder.training import FASTER
-from gr_jax.training.optimizers import adamw
-from gr_jax.training.train_state import flatten
 from tests.small_data import write_beir
 from tests.systems import small_pairs
-from tests.systems.small_pairs import COMMON, ENCODERS, training
+from tests.systems.small_pairs import COMMON, ENCODERS, FOUR_LAYERS, check_multipliers, training
 
 
 @pytest.fixture(scope="module")
@@ -80,21 +74,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(folder, tmp_path, monke
 
 
 def test_multipliers_name_parameters_that_there_are():
-    """A pretrained BERT's lower half stands still, what is new beside it moves faster."""
-    bert = BertConfig(vocab_size=30, emb_dim=8, num_heads=2, num_encoder_layers=4, mlp_dim=8, max_positions=32)
-    tokens = np.ones((1, 4), np.int32)
-    module = CrossEncoder(CrossEncoderConfig(bert, similarity=True, pooling="pooler"))
-    shapes = jax.eval_shape(module.init, jax.random.key(0), tokens, tokens)["params"]
-    found = contrastive.learning_rate_multipliers(shapes, shapes, FASTER)
-    factors = adamw(1e-3, multipliers=found).factors(flatten(shapes))
-    still = {path for path, factor in factors.items() if not factor}
-    assert {path.split("/")[1] for path in still if path.startswith("encoder")} == {
-        "position_embedder", "token_type_embedder", "embedding_layer_norm", "layers_0", "layers_1",
-    }  # fmt: skip
-    assert "token_embedder/embedding" in still
-    new = {path.split("/")[0] for path, factor in factors.items() if factor > 1}
-    assert new == set(shapes) - {"token_embedder", "encoder"} == set(FASTER)
-    assert contrastive.learning_rate_multipliers(shapes, None, FASTER) == {}
+    check_multipliers(CrossEncoder(CrossEncoderConfig(FOUR_LAYERS, similarity=True, pooling="pooler")), FASTER)
 
 
 def test_bad_settings():
