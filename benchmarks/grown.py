@@ -141,8 +141,9 @@ def bi_encoder(growing: Growing, count: int) -> Answering:
     own = np.asarray(load_vectors(run.input_folder("index", "embeddings")))
     reader = load_encoder(run.folder / "frozen_encoder")
     network = SentenceEncoder(
-        models.TextEncoder(reader.config.encoder), reader.params["query"], reader.vocabulary, reader.config.pooling
-    )
+        models.TextEncoder(reader.config.encoder), reader.params["query"], reader.vocabulary, reader.config.pooling,
+        prompt=reader.prefixes["document"],
+    )  # fmt: skip
     added = project(encoder.config, encoder.params, _pooled(growing, network, encoder.lengths["document"]))
     vectors = np.concatenate([own, added])[:count]
     return Answering(DenseRetriever(encoder, dense.make_searcher("exact", vectors)), encoder.params)
@@ -244,7 +245,9 @@ def _pooled(growing: Growing, network: SentenceEncoder, length: int) -> np.ndarr
       network: reads them.
       length: tokens of each.
     """
-    plain = SentenceEncoder(network.module, network.params, network.vocabulary, network.pooling, normalize=False)
+    plain = SentenceEncoder(
+        network.module, network.params, network.vocabulary, network.pooling, normalize=False, prompt=network.prompt
+    )
     place = growing.folder("pooled", f"{plain.fingerprint} {length}")
     if not (place / "manifest.json").exists():
         corpus_encoding.encode_corpus(

@@ -59,7 +59,7 @@ def system(name: str) -> Any:
         "frozen_documents": True,
     }
     if name == "DR":
-        encoders = dataclasses.replace(small_pairs.ENCODERS, projection=12)
+        encoders = dataclasses.replace(small_pairs.ENCODERS, projection=12, document_prefix="text: ")
         return systems.DPR(encoders=encoders, query_training=None, **frozen)
     if name == "MVDR":
         return systems.ColBERT(
