@@ -10,7 +10,15 @@ import functools
 from collections.abc import Mapping
 
 import gr_jax
-from benchmarks import dense_quality, dgr, gdr_quality, generative_baselines, harness, title_systems
+from benchmarks import (
+    dense_quality,
+    dgr,
+    gdr_quality,
+    generative_baselines,
+    gr_vs_dr_codebook,
+    harness,
+    title_systems,
+)
 from benchmarks.recipe_runs import RecipeRun
 from gr_jax import retrievers
 from gr_jax.corpus import Qrels, Run, read_beir
@@ -19,20 +27,33 @@ from gr_jax.evaluation import calibration, evaluate, temperature
 DATA, SPLIT = "nq_boolq_dev", "test"
 TITLES = ("GENRE*", "GENRE", "CGR", "CGR with copying", "Contra")
 OWN = "index"  # a run's own index; the combination with another is made with the report
-WRITERS = ("DSI", "NCI")  # whose scores are logarithms of what a docid's probability is
+WRITERS = (
+    "DSI",
+    "DSI-QG",
+    "DSI + DGR",
+    "GR-codebook",
+    "NCI",
+)  # whose scores are logarithms of what a docid's probability is
 Values = Mapping[str, float]
 
 
 def systems() -> dict[str, tuple[RecipeRun, str]]:
     """Title → run, and where in it the index is."""
+    dsi = RecipeRun("main_job", DATA, "dsi_centroids")
+    taught = RecipeRun("main_job", DATA, "dgr_dsi", trained=dsi, teacher=dgr.teacher(DATA))
     return {
         "BM25": (RecipeRun("ngram", DATA, "bm25"), OWN),
+        "BM25 + docT5query": (RecipeRun("ngram", DATA, "bm25_doct5query"), OWN),
         "MiniLM": (dense_quality.ZERO_SHOT[DATA], OWN),
         "DPR": (dense_quality.DPR[DATA], OWN),
         "BM25 + DPR": (dense_quality.DPR[DATA], "hybrid/index"),
         "BM25 → cross-encoder": (dense_quality.CROSSED, OWN),
         "ColBERT": (dense_quality.small(DATA, "colbert")[0], OWN),
-        "DSI": (RecipeRun("main_job", DATA, "dsi_centroids"), OWN),
+        "DSI": (dsi, OWN),
+        "DSI-QG": (RecipeRun("main_job", DATA, "dsi_qg"), OWN),
+        "DSI + DGR": (taught, OWN),
+        "GR-codebook": (gr_vs_dr_codebook.runs(DATA)[0], OWN),
+        "DSI on clusters": (gdr_quality.headline(DATA, "dsi_clusters"), OWN),
         **{name: (gdr_quality.headline(DATA, name.lower()), OWN) for name in ("GDR", "NCI")},
         **{name: (generative_baselines.trained(DATA, name), OWN) for name in ("SEAL", "MINDER")},
         **{name: (dgr.run_of(name, DATA), OWN) for name in ("LTRGR", "DGR")},
