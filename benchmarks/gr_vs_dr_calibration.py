@@ -27,13 +27,8 @@ from gr_jax.evaluation import calibration, evaluate, temperature
 DATA, SPLIT = "nq_boolq_dev", "test"
 TITLES = ("GENRE*", "GENRE", "CGR", "CGR with copying", "Contra")
 OWN = "index"  # a run's own index; the combination with another is made with the report
-WRITERS = (
-    "DSI",
-    "DSI-QG",
-    "DSI + DGR",
-    "GR-codebook",
-    "NCI",
-)  # whose scores are logarithms of what a docid's probability is
+# Whose scores are logarithms of what a docid's probability is.
+WRITERS = ("DSI", "DSI-QG", "DSI + DGR", "GR-codebook", "NCI")
 Values = Mapping[str, float]
 
 
