@@ -48,8 +48,8 @@ def titles(
       transform: name of the text transform that titles are rewritten by before they are cut into tokens.
 
     Raises:
-      InputError: a document without title; equal titles under "refuse"; an unknown policy; a max_length that has no
-        room for a number.
+      InputError: a document without title; a title of which the vocabulary writes nothing but its unknown token; equal
+        titles under "refuse"; an unknown policy; a max_length that has no room for a number.
     """
     if duplicates not in DUPLICATES:
         raise InputError("unknown policy for equal titles", f"Use one of {', '.join(DUPLICATES)}.", value=duplicates)
@@ -71,6 +71,14 @@ def titles(
             )
         for index in empty:
             written[index], called[index] = stand_in, untitled
+    unwritten = next((index for index, tokens in enumerate(written) if set(tokens) == {vocabulary.unk_id}), None)
+    if unwritten is not None:
+        name = unwritten if names is None else repr(names[unwritten])
+        raise InputError(
+            f"the vocabulary cannot write the title of document {name}",
+            "Give the document a title in letters that the vocabulary has, or use a vocabulary of bytes.",
+            value=called[unwritten],
+        )
     shift = writer.shift
     if duplicates == "number":
         before = [] if beside is None else [beside.sequence(row) for row in range(len(beside))]

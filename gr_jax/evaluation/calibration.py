@@ -12,12 +12,14 @@ There are several p̂, and a number means nothing without the name of its own:
 | `of_corpus` | softmax of the scores of all documents | systems that score every document |
 | `of_log_probabilities` | what a writer says of a whole docid | runs whose scores are logarithms of probabilities |
 
-Under a constraint's normaliser a writer's probabilities of all docids have the sum 1; under the vocabulary's at most 1.
+Under a constraint's normaliser a writer's probabilities of all docids have the sum 1. Under the vocabulary's it is at
+most 1, and under that of a docid's level too: what is left belongs to sequences that are no docid.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,6 +29,7 @@ from gr_jax.errors import InputError
 
 BINS = 15
 LEAST = 10  # queries of a bin: a share of fewer says little
+_ROUNDING = 1e-3  # of probabilities that are added up, from scores in float32
 
 Lists = Mapping[str, Sequence[tuple[str, float]]]
 Judged = Mapping[str, Mapping[str, int]]
@@ -87,9 +90,15 @@ def of_list(run: Lists, qrels: Judged, temperature: float = 1.0) -> Confidences:
       temperature: scores are divided by it.
 
     Raises:
-      InputError: no judged query has results, or the temperature is not above 0.
+      InputError: no judged query has results, a score is no number or infinite, or the temperature is not above 0.
     """
     asked = answered(run, qrels)
+    for one in asked:
+        wrong = [score for _, score in run[one] if not score < math.inf]  # a NaN, too
+        if wrong:
+            raise InputError(
+                f"no probability follows from a score of query {one!r}", "Give numbers below infinity.", value=wrong[0]
+            )
     found = [softmax_of_first(np.array([score for _, score in run[one]]), temperature) for one in asked]
     return Confidences(np.array(found), right_of(run, qrels, asked))
 
@@ -101,9 +110,18 @@ def of_log_probabilities(run: Lists, qrels: Judged) -> Confidences:
       run, qrels: see `of_list`.
 
     Raises:
-      InputError: no judged query has results, or a score is above 0.
+      InputError: no judged query has results, a score is above 0, or what was found for a query is together more
+        probable than certain.
     """
     asked = answered(run, qrels)
+    for one in asked:
+        total = float(np.exp([score for _, score in run[one]]).sum())
+        if total > 1 + _ROUNDING:
+            raise InputError(
+                f"scores of query {one!r} are taken for logarithms of probabilities, and these have a sum above 1",
+                "Use a softmax of them (of_list), or search without a length penalty.",
+                value=total,
+            )
     return Confidences(np.exp([run[one][0][1] for one in asked]), right_of(run, qrels, asked))
 
 

@@ -116,6 +116,15 @@ def test_ids_are_shifted_where_0_is_a_piece_of_text():
     assert one.tokens.tolist() == [[2, 3], [2, 4]] and (one.eos_id, one.vocab_size) == (1, 6)
 
 
+def test_a_title_that_the_vocabulary_cannot_write():
+    """Words that it lacks among others are passed over; where nothing else is left the title says nothing."""
+    words = Toy("<pad> red cat ? </s>", "<pad>", "</s>")
+    with pytest.raises(InputError, match="cannot write the title of document 'd2'.*blue dog.*vocabulary of bytes"):
+        titles(["red", "blue dog"], words, names=["d1", "d2"])
+    assert len(titles(["red", "red dog"], words)) == 2
+    assert len(titles(["😀", "𒀀𒀁"], ByteVocabulary())) == 2
+
+
 def test_a_vocabulary_without_digits_cannot_number():
     words = Toy("<pad> red cat ? </s>", "<pad>", "</s>")
     with pytest.raises(InputError, match="cannot write the numbers"):

@@ -130,8 +130,13 @@ def test_bad_input():
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(InputError, match="above 0"):
             calibration.of_list(run, qrels, wrong)
-    with pytest.raises(InputError, match="are none"):
+    with pytest.raises(InputError, match="sum above 1"):
         calibration.of_log_probabilities(run, qrels)  # e¹ is no probability
+    with pytest.raises(InputError, match="sum above 1 .got 2.46.*length penalty"):  # each alone could be one
+        calibration.of_log_probabilities({"a": [("x", -0.1), ("y", -0.2), ("z", -0.3)]}, {"a": {"x": 1}})
+    for score in (float("nan"), float("inf")):
+        with pytest.raises(InputError, match="no probability follows from a score of query 'a'"):
+            calibration.of_list({"a": [("x", 1.0), ("y", score)]}, {"a": {"x": 1}})
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match="are none"):
             Confidences(np.array([wrong]), np.array([True]))
