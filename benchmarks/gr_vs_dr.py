@@ -15,7 +15,6 @@ from benchmarks import (
     gr_vs_dr_codebook,
     gr_vs_dr_dense,
     gr_vs_dr_growth,
-    gr_vs_dr_growth_seeds,
     gr_vs_dr_late,
     gr_vs_dr_matched,
     gr_vs_dr_remedies,
@@ -30,7 +29,7 @@ STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
     "hard": lambda: [*gr_vs_dr_dense.rows_of_hard(), *gr_vs_dr_late.rows_of_hard()],
     "dimension": lambda: [*gr_vs_dr_dense.rows_of_dimension(), *gr_vs_dr_late.rows_of_dimension()],
     "codebook": gr_vs_dr_codebook.rows,
-    "growth": lambda: [*gr_vs_dr_growth.rows(), *gr_vs_dr_matched.rows(), *gr_vs_dr_growth_seeds.rows()],
+    "growth": lambda: [*gr_vs_dr_growth.rows(), *gr_vs_dr_matched.rows()],
     "remedies": gr_vs_dr_remedies.rows,
     "calibration": gr_vs_dr_calibration.rows,
 }

@@ -13,8 +13,11 @@ IDS = tuple(f"q{number}" for number in range(40))
 PARTS = tuple(gr_vs_dr_matched.PARTS)
 
 
-def settings_of(part: str) -> dict:
-    return {system: run.configs()[0]["settings"] for system, run in gr_vs_dr_matched.runs(part).items()}
+MEASURES = gr_vs_dr_growth.MEASURES
+
+
+def settings_of(part: str, seed: int = 0) -> dict:
+    return {system: run.configs()[0]["settings"] for system, run in gr_vs_dr_matched.runs(part, seed).items()}
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -24,6 +27,8 @@ def test_all_systems_train_as_long_on_questions_alone(part):
         assert training["steps"] == gr_vs_dr_matched.STEPS and training["keep_best"] is None, system
         assert [kind for kind, rate in training["rates"].items() if rate] == ["query"]
         assert settings["pseudo_queries"]["kinds"] == {} and training["seed"] == 0
+        other = settings_of(part, 1)[system]
+        assert other["training"]["seed"] == 1 and {**other, "training": {**other["training"], "seed": 0}} == settings
 
 
 def test_settings_are_the_same_at_both_sizes():
@@ -73,12 +78,14 @@ def test_how_many_pairs_a_writer_saw(steps, all_seen):
 def test_a_slope_of_two_sizes_is_their_difference(monkeypatch):
     values = np.random.default_rng(0).uniform(size=(2, len(IDS)))
     made = {
-        part: Evaluation({"RR@10": float(row.mean())}, IDS, {"RR@10": row})
+        part: Evaluation(dict.fromkeys(MEASURES, float(row.mean())), IDS, dict.fromkeys(MEASURES, row))
         for part, row in zip(PARTS, values, strict=True)
     }
-    monkeypatch.setattr(gr_vs_dr_matched, "evaluated", lambda system, part, seed: made[part])
+    monkeypatch.setattr(gr_vs_dr_matched, "evaluated", lambda system, part, seeds: made[part])
     said = gr_vs_dr_matched.slope("DR")
     expected = (values[1] - values[0]).mean() / np.log2(3.2)
-    assert said["RR@10 a doubling"] == pytest.approx(expected)
+    for measure in MEASURES:
+        assert said[f"{measure} a doubling"] == pytest.approx(expected)
     assert said["RR@10 a doubling low"] < expected < said["RR@10 a doubling high"]
-    assert gr_vs_dr_matched.difference("GR-text", "DR")["RR@10 a doubling, above"] == 0
+    assert said["least of a seed"] == said["greatest of a seed"] == pytest.approx(expected)
+    assert gr_vs_dr_matched.above("GR-text", "DR")["RR@10 a doubling, above"] == 0
