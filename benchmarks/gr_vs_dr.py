@@ -25,7 +25,11 @@ from benchmarks import (
 NAME = "gr_vs_dr"
 STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
     "bounds": gr_vs_dr_bounds.rows,
-    "negatives": lambda: [*gr_vs_dr_dense.rows_of_negatives(), *gr_vs_dr_late.rows_of_negatives()],
+    "negatives": lambda: [
+        *gr_vs_dr_dense.rows_of_negatives(),
+        *gr_vs_dr_late.rows_of_negatives(),
+        *gr_vs_dr_dense.rows_on_embeddings(),
+    ],
     "hard": lambda: [*gr_vs_dr_dense.rows_of_hard(), *gr_vs_dr_late.rows_of_hard()],
     "dimension": lambda: [*gr_vs_dr_dense.rows_of_dimension(), *gr_vs_dr_late.rows_of_dimension()],
     "codebook": gr_vs_dr_codebook.rows,

@@ -3,7 +3,8 @@
 Standard DR: MiniLM reads documents once and its states stay; the side of queries is trained with a projection of both
 by two layers, which starts at random. A query's negatives are exactly those that are drawn for it. All arms have equal
 pairs, steps and seeds; their last parameters are taken. End points of a curve and what is tested have three seeds.
-Other points have one. `benchmarks.gr_vs_dr_late` has the rows of late interaction.
+Other points have one. `benchmarks.gr_vs_dr_late` has the rows of late interaction. The number of negatives is studied
+on MiniLM's input embeddings too: MiniLM retrieves before it is trained, and they hardly do.
 
 Before anything was trained: the 3,976 questions of both test splits of `squad_dev` show a difference of .014 at 80%
 power where a tenth of them differ.
@@ -54,6 +55,8 @@ class Side:
 
 
 DR = Side("DR", "DPR", TEMPERATURE)
+ON_EMBEDDINGS = Side("DR on input embeddings", "DPR", TEMPERATURE)
+EMBEDDINGS = "embeddings"
 PROTOCOL = (
     "Encoders.document_length=256", "ContrastiveTraining.learning_rate=3e-5",
     f"ContrastiveTraining.steps={STEPS}", "ContrastiveTraining.batch_size=32", "ContrastiveTraining.warmup_steps=30",
@@ -74,6 +77,7 @@ def arm(
     seeds: Sequence[int] = (0,),
     data: str = DATA,
     subset: str = "",
+    backbone: str = "",
     flags: Sequence[str] = (),
 ) -> tuple[RecipeRun, ...]:
     """Standard DR, once for each seed.
@@ -84,13 +88,16 @@ def arm(
       width: of the vectors.
       seeds: of the training.
       data, subset: the documents.
+      backbone: "" for MiniLM, `EMBEDDINGS` for its input embeddings, which are no retriever before they are trained.
       flags: over the protocol's.
     """
+    layers = ("Encoders.pretrained_layers=0",) if backbone == EMBEDDINGS else ()
+    named = "_".join(filter(None, (backbone, label(negatives, hard=hard, width=width))))
     return tuple(
         RecipeRun(
-            GROUP, data, "dpr", f"{label(negatives, hard=hard, width=width)}_{seed}", subset=subset,
+            GROUP, data, "dpr", f"{named}_{seed}", subset=subset,
             flags=(
-                *_PROTOCOL, *drawn(negatives, hard), f"Encoders.projection={width}",
+                *_PROTOCOL, *layers, *drawn(negatives, hard), f"Encoders.projection={width}",
                 f"ContrastiveTraining.seed={seed}", *flags,
             ),
         )
@@ -203,6 +210,11 @@ def rows_of_negatives(arms: Arms = arm, side: Side = DR) -> list[harness.Row]:
     return [*table, row_above("negatives", "K = all", made[None], "K = 1", made[1], claimed=False, side=side)]
 
 
+def rows_on_embeddings() -> list[harness.Row]:
+    """The study `negatives`, of standard DR on input embeddings."""
+    return rows_of_negatives(functools.partial(arm, backbone=EMBEDDINGS), ON_EMBEDDINGS)
+
+
 def rows_of_hard(arms: Arms = arm, side: Side = DR) -> list[harness.Row]:
     """The study, of a system."""
     made = hard(arms)
@@ -257,7 +269,7 @@ def draw(study: str, current: Mapping[str, Values]) -> None:
             for title, at in points.items()
             if f"{study}: {side}, {title}" in current
         }
-        for side in ("DR", "MVDR", "PCA", "MVDR by PCA")
+        for side in (DR.name, "MVDR", ON_EMBEDDINGS.name, "PCA", "MVDR by PCA")
     }
     lines = {side: sorted(line.items()) for side, line in found.items() if len(line) > 1}
     if lines:
