@@ -14,6 +14,7 @@ from benchmarks import (
     gr_vs_dr_calibration,
     gr_vs_dr_codebook,
     gr_vs_dr_dense,
+    gr_vs_dr_docids,
     gr_vs_dr_growth,
     gr_vs_dr_late,
     gr_vs_dr_matched,
@@ -24,7 +25,7 @@ from benchmarks import (
 
 NAME = "gr_vs_dr"
 STUDIES: dict[str, Callable[[], list[harness.Row]]] = {
-    "bounds": gr_vs_dr_bounds.rows,
+    "bounds": lambda: [*gr_vs_dr_bounds.rows(), *gr_vs_dr_docids.rows()],
     "negatives": lambda: [
         *gr_vs_dr_dense.rows_of_negatives(),
         *gr_vs_dr_late.rows_of_negatives(),

@@ -109,6 +109,29 @@ def counter_example() -> Values:
     }
 
 
+def of_different_documents() -> Values:
+    """Four documents of scores 1, 0, 0 and 0, the first the positive, and one other as negative: what Eq. 5 wants of
+    E[log Z_K − log Z], and what it is, whichever negative it is."""
+    query = LocalNormalisation(np.array([1.0, 0.0, 0.0, 0.0]), 0, 1)
+    exact = math.log(math.e + 1) - math.log(math.e + 3)
+    return {"exact": exact, "Eq. 5": query.as_printed, "Eq. 5 above exact": float(query.as_printed > exact)}
+
+
+def of_a_large_positive() -> Values:
+    """A positive of score 20 among a thousand documents of score 0, and one negative drawn of all: the expectation by
+    enumeration of the negatives, the bound that leaves the positive out, and the corrected one."""
+    weights = np.exp(np.r_[20.0, np.zeros(999)])
+    exact = float(np.mean(np.log(weights[0] + weights)) - np.log(weights.sum()))
+    query = LocalNormalisation(np.log(weights), 0, 1)
+    return {
+        "exact": exact,
+        "without the positive": query.without_positive,
+        "corrected bound": query.upper_bound,
+        "without the positive below exact": float(query.without_positive < exact),
+        "corrected bound below exact": float(query.upper_bound < exact),
+    }
+
+
 def rows() -> list[harness.Row]:
     """The study."""
     holds = {"corrected fails": 0.0, "corrected tail fails": 0.0}
@@ -125,6 +148,19 @@ def rows() -> list[harness.Row]:
             measure=counter_example,
             at_least={"Eq. 15 below exact": 1.0},
             at_most={"corrected below exact": 0.0},
+        ),
+        harness.Row(
+            name="bounds: four documents, worked out",
+            config={"negatives": 1, "documents": 4},
+            measure=of_different_documents,
+            at_least={"Eq. 5 above exact": 1.0},
+        ),
+        harness.Row(
+            name="bounds: a large positive, worked out",
+            config={"negatives": 1, "documents": 1000},
+            measure=of_a_large_positive,
+            at_least={"without the positive below exact": 1.0},
+            at_most={"corrected bound below exact": 0.0},
         ),
     ]
     run = dense_quality.ZERO_SHOT[DATA]
