@@ -63,9 +63,12 @@ def draw() -> None:
     current = harness.current_values(rows(), records.read(harness.RESULTS / f"{NAME}.json"))
     for study in DRAWN:
         gr_vs_dr_dense.draw(study, current)
+    gr_vs_dr_bounds.draw(current)
+    gr_vs_dr_codebook.draw(current)
     gr_vs_dr_growth.draw(current)
     gr_vs_dr_matched.draw(current)
     gr_vs_dr_remedies.draw(current)
+    gr_vs_dr_calibration.draw(current)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ import numpy as np
 
 import gr_jax
 from benchmarks import dense_quality, harness
+from gr_jax import storage
 from gr_jax.corpus import read_beir
+from gr_jax.evaluation import dot_plots, plots
 from gr_jax.evaluation.theory import LocalNormalisation
 
 DATA, QUESTIONS = "nq_boolq_dev", 200
@@ -130,6 +132,19 @@ def of_a_large_positive() -> Values:
         "without the positive below exact": float(query.without_positive < exact),
         "corrected bound below exact": float(query.upper_bound < exact),
     }
+
+
+def draw(current: Mapping[str, Values]) -> None:
+    """How many questions contradict each form, of the rows that are recorded."""
+    forms = ("corrected", "corrected tail", "Eq. 5", "Eq. 15", "without the positive")
+    named = {
+        row.name.removeprefix("bounds: "): {form: current[row.name][f"{form} fails"] for form in forms}
+        for row in rows()
+        if row.name in current and "corrected fails" in current[row.name]
+    }
+    if named:
+        figure = dot_plots.dots(named, title="Bounds that draws contradict", x="share of questions")
+        storage.write_bytes(harness.RESULTS / "gr_vs_dr_bounds.svg", plots.to_svg(figure))
 
 
 def rows() -> list[harness.Row]:

@@ -20,9 +20,9 @@ from benchmarks import (
     title_systems,
 )
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax import retrievers
+from gr_jax import retrievers, storage
 from gr_jax.corpus import Qrels, Run, read_beir
-from gr_jax.evaluation import calibration, evaluate, temperature
+from gr_jax.evaluation import calibration, dot_plots, evaluate, plots, temperature
 
 DATA, SPLIT = "nq_boolq_dev", "test"
 TITLES = ("GENRE*", "GENRE", "CGR", "CGR with copying", "Contra")
@@ -74,6 +74,18 @@ def of_docids(found: Run, qrels: Qrels) -> Values:
     """The same of the probability of the docid."""
     said = calibration.of_log_probabilities(found, qrels)
     return {"Brier of docids": calibration.brier(said), "ECE of docids": calibration.reliability(said).error}
+
+
+def draw(current: Mapping[str, Values]) -> None:
+    """The Brier score of each system before and after the temperature, of the rows that are recorded."""
+    shown = {"Brier": "scores as they are", "Brier, calibrated": "after one temperature"}
+    found = {row.name: current[row.name] for row in rows() if row.name in current}
+    best_first = sorted(found, key=lambda name: found[name]["Brier, calibrated"])
+    prefix = f"calibration: {DATA} {SPLIT} "
+    named = {name.removeprefix(prefix): {said: found[name][one] for one, said in shown.items()} for name in best_first}
+    if named:
+        figure = dot_plots.dots(named, title=f"{DATA}, {SPLIT}", x="Brier score: 0 is best")
+        storage.write_bytes(harness.RESULTS / "gr_vs_dr_calibration.svg", plots.to_svg(figure))
 
 
 def rows() -> list[harness.Row]:

@@ -17,9 +17,9 @@ from jaxtyping import Float
 
 from benchmarks import harness, pooled
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax import dense, models, retrievers
+from gr_jax import dense, models, retrievers, storage
 from gr_jax.corpus import read_beir
-from gr_jax.evaluation import Evaluation, evaluate
+from gr_jax.evaluation import Evaluation, dot_plots, evaluate, plots
 from gr_jax.models import network_folder
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.dense_encoder import DenseEncoder
@@ -119,6 +119,19 @@ def ceiling(run: RecipeRun, split: str, encoder: Callable[[RecipeRun], DenseEnco
     """
     run.train()
     return dict(searched(encoder(run), vectors(run), run, split))
+
+
+def draw(current: Mapping[str, Values]) -> None:
+    """What the writer reaches beside what exact searches do, of the rows that are recorded."""
+    named: dict[str, dict[str, float]] = {}
+    for data, splits in SPLITS.items():
+        for split in splits:
+            prefix = f"codebook: {data} {split} "
+            for name in (row.name for row in rows() if row.name.startswith(prefix) and row.name in current):
+                named.setdefault(name.removeprefix(prefix), {})[f"{data} {split}"] = current[name]["RR@10"]
+    if named:
+        figure = dot_plots.dots(named, title="What codes leave, and what writing finds", x="RR@10")
+        storage.write_bytes(harness.RESULTS / "gr_vs_dr_codebook.svg", plots.to_svg(figure))
 
 
 def rows() -> list[harness.Row]:

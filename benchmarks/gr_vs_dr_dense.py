@@ -29,6 +29,7 @@ from gr_jax.retrievers import DenseRetriever
 GROUP, DATA, SPLITS = "gr_vs_dr", "squad_dev", ("test", "test_unseen")
 MEASURES = ("Success@1", "Success@10", "RR@10", "nDCG@10")
 MEASURE = "RR@10"
+QUESTIONS = 3976  # of both splits
 SEEDS = (0, 1, 2)
 STEPS, WIDTH = 300, 128
 NEGATIVES = (1, 7, 31, 127, None)  # None: all
@@ -273,7 +274,10 @@ def draw(study: str, current: Mapping[str, Values]) -> None:
     }
     lines = {side: sorted(line.items()) for side, line in found.items() if len(line) > 1}
     if lines:
-        figure = plots.curves(lines, title=f"{DATA}, both test splits", x=axis, y=MEASURE, logarithmic=study != "hard")
+        figure = plots.curves(
+            lines, title=f"{DATA}, both test splits", x=axis, y=MEASURE, logarithmic=study != "hard",
+            questions=QUESTIONS,
+        )  # fmt: skip
         storage.write_bytes(harness.RESULTS / f"gr_vs_dr_{study}.svg", plots.to_svg(figure))
 
 

@@ -40,6 +40,7 @@ from gr_jax.evaluation.significance import bootstrap_interval
 
 GROUP, DATA, SPLIT = "gr_vs_dr", "wiki_intro_179k", "test"
 PARTS = {"10k": "10,000", "32k": "32,000", "100k": "100,000", WHOLE: "178,775"}
+QUESTIONS = 938
 ENDS = (next(iter(PARTS)), WHOLE)
 SEEDS = (0, 1, 2)
 MEASURE, DEPTH = "RR@10", 100
@@ -203,7 +204,9 @@ def curve(current: Mapping[str, Values], mode: str, counts: Collection[int], fil
         if len(points) > 1:
             lines[system] = points
     if lines:
-        figure = plots.curves(lines, title=f"{DATA}, {SPLIT}", x="documents", y=MEASURE, logarithmic=True)
+        figure = plots.curves(
+            lines, title=f"{DATA}, {SPLIT}", x="documents", y=MEASURE, logarithmic=True, questions=QUESTIONS
+        )
         storage.write_bytes(harness.RESULTS / file, plots.to_svg(figure))
 
 

@@ -34,6 +34,7 @@ from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.systems.gdr.retriever import GDRRetriever
 
 DATA, SPLITS = "squad_dev", ("test", "test_unseen")
+QUESTIONS = 3976  # of both
 BEAMS = (1, 2, 5, 10, 20, 50, 100)
 CHOSEN = (1, 2, 5, 10, 20, 40, 80)
 RANKS = (1, 10)
@@ -196,8 +197,9 @@ def draw(current: Mapping[str, Values]) -> None:
     lines = {title: sorted(points) for title, points in lines.items() if len(points) > 1}
     if lines:
         figure = plots.curves(
-            lines, title=f"{DATA}, both test splits", x="documents scored for a question", y=FOUND, logarithmic=True
-        )
+            lines, title=f"{DATA}, both test splits", x="documents scored for a question", y=FOUND, logarithmic=True,
+            questions=QUESTIONS,
+        )  # fmt: skip
         storage.write_bytes(harness.RESULTS / "gr_vs_dr_remedies.svg", plots.to_svg(figure))
 
 

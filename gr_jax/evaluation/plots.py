@@ -198,7 +198,13 @@ _TICKS = 10  # of more places their numbers would run into each other
 
 
 def curves(
-    series: Mapping[str, Sequence[tuple[float, float]]], *, title: str, x: str, y: str, logarithmic: bool = False
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    logarithmic: bool = False,
+    questions: int | None = None,
 ) -> Figure:
     """Values over a quantity, a line for each name: quality over the size of the corpus, over a setting. Few places
     are ticks of the axis themselves.
@@ -207,16 +213,26 @@ def curves(
       series: name → points (x, y).
       title, x, y: what is shown, and what the axes are.
       logarithmic: of x.
+      questions: so many questions' values in 0..1 have each y as their mean. A band is then the widest interval of 95%
+        that such a mean can have, that of values which are all 0 or 1; questions that points have in common make
+        differences between them surer than bands say.
     """
     if not any(series.values()):
         raise InputError("there is no point to draw", "Give each name at least one.")
+    if questions is not None and questions < 1:
+        raise InputError("bands are of means over questions", "Say of how many.", value=questions)
     with _style():
         figure = _figure(5.6, 3.4)
         axes = figure.subplots()
         ticks = sorted({at for points in series.values() for at, _ in points})
         for place, (name, points) in enumerate(series.items()):
             at, values = zip(*sorted(points), strict=True) if points else ((), ())
-            axes.plot(at, values, color=COLOURS[place % len(COLOURS)], linewidth=2, marker="o", label=name)
+            colour = COLOURS[place % len(COLOURS)]
+            axes.plot(at, values, color=colour, linewidth=2, marker="o", label=name)
+            if questions is not None:
+                mean = np.asarray(values)
+                half = 1.96 * np.sqrt(mean * (1 - mean) / questions)
+                axes.fill_between(at, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
         ticker = import_matplotlib().ticker
         if logarithmic:
             axes.set_xscale("log")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
-from gr_jax.evaluation import plots
+from gr_jax.evaluation import dot_plots, plots
 from gr_jax.printing import printable
 
 VALUES = {
@@ -94,6 +94,26 @@ def test_curves_over_a_quantity_are_its_points():
     shown = [label.get_text() for label in axes.get_xticklabels()]
     inside = [text for text, at in zip(shown, axes.get_xticks(), strict=True) if low <= at <= high]
     assert inside == ["2", "5", "10", "20", "50", "100", "200", "500"]
+
+
+def test_bands_are_the_widest_intervals():
+    """Of values that are 0 or 1; measured ones are nearer to their mean."""
+    figure = plots.curves({"one": [(1, 0.5), (2, 0.9)]}, title="t", x="x", y="y", questions=100)
+    (band,) = figure.axes[0].collections
+    expected = {(x, m + sign * 1.96 * (m * (1 - m) / 100) ** 0.5) for x, m in ((1, 0.5), (2, 0.9)) for sign in (-1, 1)}
+    corners = {(x, round(y, 12)) for x, y in band.get_paths()[0].vertices}
+    assert {(x, round(y, 12)) for x, y in expected} <= corners
+    with pytest.raises(InputError, match="of how many"):
+        plots.curves({"one": [(1, 0.5)]}, title="t", x="x", y="y", questions=0)
+
+
+def test_dots_are_the_values():
+    figure = dot_plots.dots({"BM25": {"before": 0.3, "after": 0.1}, "DPR": {"after": 0.2}}, title="t", x="Brier")
+    before, after = figure.axes[0].lines
+    assert before.get_xydata().tolist() == [[0.3, 0]] and after.get_xydata().tolist() == [[0.1, 0], [0.2, 1]]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["BM25", "DPR"]
+    with pytest.raises(InputError, match="no point"):
+        dot_plots.dots({"BM25": {}}, title="t", x="Brier")
 
 
 def test_nothing_to_draw():
