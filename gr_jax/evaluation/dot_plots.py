@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_APART = 0.13  # of the distance between lines
+
+
 def dots(values: Mapping[str, Mapping[str, float]], *, title: str, x: str) -> Figure:
     """Values of named things, from top to bottom in their order.
 
@@ -32,7 +35,15 @@ def dots(values: Mapping[str, Mapping[str, float]], *, title: str, x: str) -> Fi
         for place, one in enumerate(measured):
             rows = [(row, of_name[one]) for row, of_name in enumerate(values.values()) if one in of_name]
             down, along = zip(*rows, strict=True)
-            axes.plot(along, down, "o", color=plots.COLOURS[place % len(plots.COLOURS)], label=one)
+            beside = _APART * (place - (len(measured) - 1) / 2)  # equal values would hide each other
+            axes.plot(
+                along,
+                [row + beside for row in down],
+                "o",
+                markersize=5,
+                color=plots.COLOURS[place % len(plots.COLOURS)],
+                label=one,
+            )
         for row, of_name in enumerate(values.values()):
             axes.hlines(row, min(of_name.values()), max(of_name.values()), color=plots.BASELINE, linewidth=1, zorder=0)
         axes.set_yticks(range(len(values)), list(values))
@@ -40,5 +51,5 @@ def dots(values: Mapping[str, Mapping[str, float]], *, title: str, x: str) -> Fi
         axes.set_title(title)
         axes.set_xlabel(x)
         axes.grid(True, axis="x")
-        axes.legend(fontsize=8.5)
+        plots._legend_above(figure, axes)
         return figure
