@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
+import numpy as np
+
 import gr_jax
 from benchmarks import (
     dense_quality,
@@ -25,6 +27,7 @@ from gr_jax.corpus import Qrels, Run, read_beir
 from gr_jax.evaluation import calibration, dot_plots, evaluate, plots, temperature
 
 DATA, SPLIT = "nq_boolq_dev", "test"
+QUESTIONS, DRAWS = 913, 2000
 TITLES = ("GENRE*", "GENRE", "CGR", "CGR with copying", "Contra")
 OWN = "index"  # a run's own index; the combination with another is made with the report
 # Whose scores are logarithms of what a docid's probability is.
@@ -76,10 +79,20 @@ def of_docids(found: Run, qrels: Qrels) -> Values:
     return {"Brier of docids": calibration.brier(said), "ECE of docids": calibration.reliability(said).error}
 
 
+def by_chance() -> Values:
+    """What a system shows that is calibrated, of as many questions: p̂ is anything in 0..1, and right as often."""
+    random, errors = np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        said = random.uniform(size=QUESTIONS)
+        made = calibration.Confidences(said, random.uniform(size=QUESTIONS) < said)
+        errors.append(calibration.reliability(made).error)
+    return {"ECE": float(np.mean(errors)), "ECE of one in twenty": float(np.quantile(errors, 0.95))}
+
+
 def draw(current: Mapping[str, Values]) -> None:
     """The Brier score of each system before and after the temperature, of the rows that are recorded."""
     shown = {"Brier": "scores as they are", "Brier, calibrated": "after one temperature"}
-    found = {row.name: current[row.name] for row in rows() if row.name in current}
+    found = {row.name: current[row.name] for row in rows() if "temperature" in current.get(row.name, {})}
     best_first = sorted(found, key=lambda name: found[name]["Brier, calibrated"])
     prefix = f"calibration: {DATA} {SPLIT} "
     named = {name.removeprefix(prefix): {said: found[name][one] for one, said in shown.items()} for name in best_first}
@@ -90,7 +103,10 @@ def draw(current: Mapping[str, Values]) -> None:
 
 def rows() -> list[harness.Row]:
     """The study."""
-    return [
+    chance = harness.Row(
+        name=f"calibration: by chance, {QUESTIONS} questions", config={"draws": DRAWS}, measure=by_chance, seeds=(0,)
+    )
+    return [chance] + [
         harness.Row(
             name=f"calibration: {DATA} {SPLIT} {name}",
             config={"split": SPLIT, "depth": temperature.DEPTH, "index": index},
