@@ -28,7 +28,8 @@ class Hit:
       score: the retriever's; comparable within one answer only.
       docid: the identifier that was generated, as its tokens joined by "-"; "" for retrievers that generate none.
       evidence: why it was found, the weightiest first, with the places in `text`; () unless asked for.
-      probability: that it is the answer, in 0..1, as measured by `Searcher.calibrate`; None unless asked for.
+      probability: that it is the answer, in 0..1; None unless asked for. `Searcher.calibrate` fits and measures that of
+        first hits; those behind follow from the same softmax.
     """
 
     doc_id: str
