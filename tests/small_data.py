@@ -40,6 +40,14 @@ def write_asked(folder: pathlib.Path, dataset: Dataset) -> None:
     write_jsonl(folder / "queries.jsonl", [{"_id": i, "text": t} for i, t in zip(train.ids, train.texts, strict=True)])
 
 
+def write_grades(folder: pathlib.Path, grade: int) -> pathlib.Path:
+    """Gives every judgement of train of a BEIR folder another grade; returns `folder`."""
+    file = folder / "qrels" / "train.tsv"
+    head, *rows = file.read_text().splitlines()
+    file.write_text("".join([f"{head}\n", *("\t".join([*row.split("\t")[:2], f"{grade}\n"]) for row in rows)]))
+    return folder
+
+
 def write_beir(
     folder: pathlib.Path, *, count: int = 64, queries: bool = True, compressed: bool = False
 ) -> pathlib.Path:

@@ -24,6 +24,7 @@ from gr_jax.losses.ranking import RankedLists as RankedLists
 from gr_jax.losses.ranking import RankingLoss as RankingLoss
 from gr_jax.losses.ranking import RankNet as RankNet
 from gr_jax.losses.ranking import TwoMargins as TwoMargins
+from gr_jax.losses.ranking import reads_teacher as reads_teacher
 from gr_jax.losses.rdrop import symmetric_kl as symmetric_kl
 from gr_jax.losses.title_tokens import TITLE_LOSSES as TITLE_LOSSES
 from gr_jax.losses.title_tokens import title_token_losses as title_token_losses

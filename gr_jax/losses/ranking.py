@@ -7,7 +7,7 @@ exchanged. Places that hold no document are worth exactly nothing, wherever they
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,8 @@ class RankedLists(NamedTuple):
 
 
 class RankingLoss(Protocol):
-    """A loss of ranked lists."""
+    """A loss of ranked lists. One that reads the teacher's scores, and not the order alone, divides them by a field
+    `teacher_temperature`."""
 
     def __call__(self, scores: Scores, lists: RankedLists) -> Losses:
         """One number for each list; 0 where nothing is to be learned from it.
@@ -290,3 +291,8 @@ RANKING_LOSSES = {
     "lambda_loss": LambdaLoss,
     "margin_mse": MarginMSE,
 }
+
+
+def reads_teacher(kind: Any) -> bool:
+    """Whether losses of a class read the teacher's scores, and not the order alone."""
+    return any(field.name == "teacher_temperature" for field in dataclasses.fields(kind))

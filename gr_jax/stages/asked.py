@@ -53,6 +53,17 @@ def check_asked(dataset: Dataset, unlabelled: int, setting: str) -> None:
         )
 
 
+def any_answered(dataset: Dataset, labelled: int | None = None) -> bool:
+    """Whether a document answers any question of train: has a grade above 0.
+
+    Args:
+      dataset: documents and questions.
+      labelled: of so many of them, those that `asked_questions` asks; None: of all.
+    """
+    train: Mapping[str, Mapping[str, int]] = dataset.qrels.get("train", {})
+    return any(grade > 0 for one in _some(list(train), labelled) for grade in train[one].values())
+
+
 @stage(shared=True)
 def asked_questions(
     place: Place,
@@ -99,11 +110,14 @@ def load_asked(folder: pathlib.Path) -> Queries:
     return Queries.load(folder / _FILE)
 
 
-def answers_of(dataset: Dataset, asked: Queries) -> list[list[int] | None]:
-    """The documents that answer each question, by the judgements of train; None where it has none."""
+def answers_of(dataset: Dataset, asked: Queries) -> list[dict[int, int] | None]:
+    """The documents that answer each question, with their grades, by the judgements of train; None where it has no
+    judgement."""
     train: Mapping[str, Mapping[str, int]] = dataset.qrels.get("train", {})
     return [
-        [dataset.corpus.index_of(doc_id) for doc_id, grade in train[one].items() if grade > 0] if one in train else None
+        {dataset.corpus.index_of(doc_id): grade for doc_id, grade in train[one].items() if grade > 0}
+        if one in train
+        else None
         for one in asked.ids
     ]
 

@@ -15,15 +15,14 @@ from gr_jax.errors import InputError
 from gr_jax.losses.ranking import (
     RANKING_LOSSES,
     DistilledRankNet,
-    ListwiseKL,
-    MarginMSE,
     RankingLoss,
     TwoMargins,
+    reads_teacher,
 )
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.scoring import candidate_scores
 from gr_jax.stages import training
-from gr_jax.stages.asked import answers_of, asked_by_people, asked_questions, check_asked, load_asked
+from gr_jax.stages.asked import answers_of, any_answered, asked_by_people, asked_questions, check_asked, load_asked
 from gr_jax.stages.blocks import Advance, in_blocks
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, Stage, stage
@@ -113,6 +112,13 @@ class ListLearning(training.Optimization):
                     f"Use a system with a teacher, such as DGR, or set {name}.{field} = {off}.",
                     value=getattr(self, field),
                 )
+        if reads_teacher(RANKING_LOSSES[self.loss]):
+            raise InputError(
+                "there is no teacher, and this loss reads its scores: the student would learn its own",
+                f"Use a system with a teacher, such as DGR, or set {name}.loss to one that reads the order alone: "
+                '"two_margins".',
+                value=self.loss,
+            )
 
     def check_data(self, student: str, dataset: Dataset) -> None:
         """Raises InputError where a student of this name cannot learn from these documents and questions."""
@@ -121,6 +127,14 @@ class ListLearning(training.Optimization):
             raise InputError(
                 f"{student} ranks documents for training questions, and there are none",
                 f"Add queries.jsonl and qrels/train.tsv, or set {name}.unlabelled or {name}.made.",
+            )
+        if self.labelled and not self.unlabelled and not self.made and not any_answered(dataset, self.questions):
+            every = "" if not any_answered(dataset) else f", or set {name}.questions = None, which asks all"
+            raise InputError(
+                f"lists of {student} begin with documents that answer, and no training question that is asked has one "
+                "of a grade above 0",
+                f"Give documents that answer a grade of 1 or more in qrels/train.tsv{every}.",
+                value=self.questions,
             )
         check_asked(dataset, self.unlabelled, f"{name}.unlabelled")
         if len(dataset.corpus) < self.length:
@@ -220,7 +234,7 @@ def make_loss(
     if kind in (DistilledRankNet, TwoMargins):
         return kind(base=1.0, gap=gap / base)
     temperature = rank_distance(found) / base / _NATS
-    if kind in (ListwiseKL, MarginMSE):
+    if reads_teacher(kind):
         return kind(temperature=temperature, teacher_temperature=teacher_distance(found, scores) / _NATS)
     return kind(temperature=temperature)
 
@@ -340,4 +354,6 @@ def lists_to_learn(
     place.notes.update(
         {"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(of_people)}
     )
+    if lists.unscored:
+        place.notes["answered, but not scored by the teacher: in the student's order"] = lists.unscored
     return lists, of_people, base

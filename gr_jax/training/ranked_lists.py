@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -82,12 +82,23 @@ class DrawnLists:
     those that lists are drawn from is the first, and all of a list are in its order. So it is for a question that
     nobody has judged, too.
 
+    Grades of answers count where a question has several: its best document is then one of the highest grade, and behind
+    what a list begins with stands one answer of every lower grade, before what does not answer. A loss that knows one
+    right document of a list, as `TwoMargins` does, takes these for wrong ones, which they are beside it.
+
     Args:
-      answers: the documents that answer each question; None where nobody has judged any.
+      answers: the documents that answer each question, with their grades where there are some; None where nobody has
+        judged any.
       found: candidates of the questions, in their order.
       teacher: float32[questions, candidates], NaN behind all others; None: the student's order.
       drawing: see `Drawing`.
       margin: of the student's scores, by which a question is learned already.
+
+    Attributes:
+      questions: those that have lists.
+      left_out: why others have none → how many.
+      unscored: of the questions that have lists, those of which the teacher has no score: answers stand before the rest
+        in the student's order.
 
     Raises:
       InputError: the student's or a teacher's scores are no finite numbers, or do not fit; no question has a list.
@@ -95,7 +106,7 @@ class DrawnLists:
 
     def __init__(
         self,
-        answers: Sequence[Sequence[int] | None],
+        answers: Sequence[Collection[int] | None],
         found: Found,
         teacher: Float32[np.ndarray, "questions c"] | None,
         drawing: Drawing,
@@ -121,7 +132,8 @@ class DrawnLists:
         self._found, self.drawing = found, drawing
         self._scores = np.asarray(found.scores if teacher is None else teacher)
         self._judged = np.zeros(len(answers), bool)
-        self._relevant, self._labelled = self._labels(answers)
+        self._grades, self._labelled = self._labels(answers)
+        self._relevant = self._grades > 0
         self.left_out: dict[str, int] = {}
         self.questions = np.array([i for i in range(len(found.documents)) if self._counts(i, margin)], np.int64)
         if not len(self.questions):
@@ -129,12 +141,16 @@ class DrawnLists:
                 f"no question has a list to learn from: {self.left_out}",
                 "Find more candidates, shorten the lists, or leave labels out (labelled = False).",
             )
+        silent = (np.isnan(self._scores) | ~there).all(axis=1)
+        self.unscored = int(silent[self.questions].sum()) if teacher is not None else 0
 
     @property
     def fingerprint(self) -> str:
         """16 hex digits over all that lists are drawn from."""
         digest = hashlib.sha256(repr((self.drawing, self.questions.tolist())).encode())
-        for array in (self._found.documents, self._scores, self._relevant, self._labelled):
+        several = self._relevant & (self._grades < self._grades.max(axis=1, keepdims=True, initial=0))
+        grades = [self._grades] if several.any() else []  # else nothing is drawn by them
+        for array in (self._found.documents, self._scores, self._relevant, self._labelled, *grades):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
@@ -161,13 +177,28 @@ class DrawnLists:
                 first = np.unique(np.concatenate([first, best]))[: max(1, number)]
             rest = rng.permutation(np.setdiff1d(pool, first))[: number - len(first)]
             chosen = np.concatenate([first, rest])
-            ordered = chosen[self._by_teacher(question, chosen)]
-            if not labelled:
-                lists[row] = ordered
-                continue
-            head = 0 if row == 0 else int(rng.integers(len(positive)))
-            lists[row] = np.concatenate([positive[head : head + 1], ordered])
+            heads = self._heads(question, positive, None if row == 0 else rng) if labelled else positive
+            chosen = chosen[: self.drawing.length - len(heads)]  # what is drawn last makes room
+            lists[row] = np.concatenate([heads, chosen[self._by_teacher(question, chosen)]])
         return lists, self._scores[question][lists]
+
+    def _heads(
+        self, question: int, positive: Int[np.ndarray, " n"], rng: np.random.Generator | None
+    ) -> Int[np.ndarray, " m"]:
+        """What a labelled list begins with: a candidate that answers, and one of every lower grade, highest grade
+        first; at most so many that one is left which does not answer.
+
+        Args:
+          positive: candidates that answer, at least one.
+          rng: draws them. None: the student's best, the first one of the highest grade.
+        """
+        grades = self._grades[question, positive]
+        head = int(grades.argmax()) if rng is None else int(rng.integers(len(positive)))
+        heads = [head]
+        for grade in np.unique(grades[grades < grades[head]])[::-1][: self.drawing.length - 2]:
+            same = np.flatnonzero(grades == grade)
+            heads.append(int(same[0 if rng is None else rng.integers(len(same))]))
+        return positive[heads]
 
     def batch(self, number: int, batch_size: int) -> BatchOfLists:
         """The lists of batch `number`, which depend on the seed and the number alone. Every epoch goes once through the
@@ -204,22 +235,24 @@ class DrawnLists:
         return np.lexsort((places, -scores))
 
     def _labels(
-        self, answers: Sequence[Sequence[int] | None]
-    ) -> tuple[Bool[np.ndarray, "questions c"], Bool[np.ndarray, " questions"]]:
-        """Which candidates answer their question, and which questions have lists that begin with one of these."""
+        self, answers: Sequence[Collection[int] | None]
+    ) -> tuple[Int32[np.ndarray, "questions c"], Bool[np.ndarray, " questions"]]:
+        """The grades of candidates, above 0 where they answer their question, and which questions have lists that begin
+        with one of these."""
         documents = np.asarray(self._found.documents)
-        relevant, labelled = np.zeros(documents.shape, bool), np.zeros(len(documents), bool)
+        grades, labelled = np.zeros(documents.shape, np.int32), np.zeros(len(documents), bool)
         if not self.drawing.labelled:
-            return relevant, labelled
+            return grades, labelled
         for question, right in enumerate(answers):
             self._judged[question] = right is not None
             labelled[question] = right is not None or self.drawing.teacher_labels
             if right is not None:
-                relevant[question] = np.isin(documents[question], right)
+                known = right if isinstance(right, Mapping) else dict.fromkeys(right, 1)
+                grades[question] = [known.get(document, 0) for document in documents[question].tolist()]
             elif self.drawing.teacher_labels:
                 pool = self._pool_of(np.flatnonzero(documents[question] >= 0), 1)
-                relevant[question, self._by_teacher(question, pool)[:1]] = True
-        return relevant, labelled
+                grades[question, self._by_teacher(question, pool)[:1]] = 1
+        return grades, labelled
 
     def _counts(self, question: int, margin: float) -> bool:
         """Whether a question has lists; notes why where it has none."""
@@ -235,8 +268,10 @@ class DrawnLists:
             why = "nothing found answers them"
         elif (~relevant).sum() < self.drawing.length - 1:
             why = "fewer other candidates than a list has"
-        elif self._judged[question] and scores[relevant][0] >= scores[~relevant][0] + margin:
-            why = "learned already"
+        elif self._judged[question]:
+            best = self._grades[question, :count] == self._grades[question].max()
+            if scores[best][0] >= scores[~best][0] + margin:
+                why = "learned already"
         if why:
             self.left_out[why] = self.left_out.get(why, 0) + 1
         return not why

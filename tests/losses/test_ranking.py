@@ -26,6 +26,15 @@ def _draw(seed=0, lists=LISTS, length=LENGTH):
     return scores, teacher, valid
 
 
+@pytest.mark.parametrize("name", ranking.RANKING_LOSSES)
+def test_who_reads_the_teachers_scores(name):
+    """Whose cost changes where the teacher's scores do, while order and documents stay."""
+    kind = ranking.RANKING_LOSSES[name]
+    scores, (one, other) = jnp.array([[1.0, 3.0, 2.0]] * 2), jnp.array([[[4.0, 2.0, 1.0]] * 2, [[9.0, 8.0, -5.0]] * 2])
+    costs = [kind()(scores, RankedLists(jnp.ones((2, 3), bool), teacher)) for teacher in (one, other)]
+    assert ranking.reads_teacher(kind) == bool((costs[0] != costs[1]).any())
+
+
 def _distilled_ranknet(loss, s, t):
     terms = []
     for i in range(len(s)):

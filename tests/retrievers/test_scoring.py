@@ -127,9 +127,57 @@ def test_a_scorer_of_pairs_is_asked_whatever_the_first_stage_finds(corpus, bm25)
 
 
 class Wrong(Vectors):
+    """One score of the second query is another."""
+
+    def __init__(self, score):
+        super().__init__()
+        self.wrong = score
+
     def retrieve(self, queries, k, *, allowed=None, explain=False):
         ranking = super().retrieve(queries, k, allowed=allowed)
-        return Ranking(ranking.doc_index, np.full_like(ranking.score, np.nan))
+        scores = np.array(ranking.score)
+        scores[1, 0] = self.wrong
+        return Ranking(ranking.doc_index, scores)
+
+
+class Scorer:
+    """Every candidate has the score of its place; some, those that are given."""
+
+    num_documents = COUNT
+
+    def __init__(self, *given):
+        self.given = given  # (row, column, score)
+
+    def score(self, queries, candidates):
+        scores = np.tile(np.arange(candidates.shape[1], dtype=np.float64), (len(queries), 1))
+        for row, column, score in self.given:
+            scores[row, column] = score
+        return scores
+
+
+@pytest.mark.parametrize(("score", "said"), [(np.nan, "NaN"), (np.inf, "infinity")])
+def test_a_score_that_is_no_number_is_refused(score, said):
+    """It would pass for a document that is not found, and stand last."""
+    wanted = candidates()
+    with pytest.raises(InputError, match=rf"Scorer, gave {said} for .* document {wanted[1, 3]} .*'{QUERIES[1]}'"):
+        candidate_scores(Scorer((1, 3, score)), QUERIES, wanted)
+    with pytest.raises(InputError, match=rf"Wrong, gave {said} for .*'{QUERIES[1]}'"):
+        candidate_scores(Wrong(score), QUERIES, wanted)
+    # Where there is no candidate it does not matter what stands.
+    found = candidate_scores(Scorer((0, 2, score)), QUERIES, wanted)
+    assert np.isnan(found[0, 2]) and np.isfinite(found[wanted >= 0]).all()
+
+
+def test_minus_infinity_is_no_score():
+    wanted = candidates()
+    found = candidate_scores(Scorer((1, 3, -np.inf)), QUERIES, wanted)
+    expected = np.where(wanted >= 0, np.arange(9.0), np.nan)
+    expected[1, 3] = np.nan
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == np.float32
+    (missing,) = np.argwhere(np.isnan(candidate_scores(Wrong(-np.inf), QUERIES, wanted)) & (wanted >= 0))
+    first = candidate_scores(Vectors(), QUERIES, wanted)[1]
+    assert missing.tolist() == [1, int(np.nanargmax(first))]
 
 
 def test_bad_input(bm25):
@@ -137,6 +185,4 @@ def test_bad_input(bm25):
         candidate_scores(bm25, QUERIES, np.array([[1], [COUNT]]))
     with pytest.raises(InputError, match="as many rows"):
         candidate_scores(bm25, QUERIES, np.zeros((3, 2), int))
-    with pytest.raises(InputError, match="gave NaN"):
-        candidate_scores(Wrong(), QUERIES, candidates())
     assert candidate_scores(bm25, QUERIES, np.zeros((2, 0), int)).shape == (2, 0)

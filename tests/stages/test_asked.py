@@ -77,7 +77,16 @@ def test_a_question_that_nothing_answers_is_judged(beir):
     file = beir / "qrels" / "train.tsv"
     file.write_text(file.read_text().replace("\t1\n", "\t0\n", 1))
     dataset = corpus_lib.read_beir(beir)
-    assert asked.answers_of(dataset, dataset.queries)[0] == []
+    assert asked.answers_of(dataset, dataset.queries)[0] == {}
+
+
+def test_answers_have_their_grades(beir):
+    file = beir / "qrels" / "train.tsv"
+    name = file.read_text().splitlines()[1].split("\t")[0]
+    file.write_text(f"{file.read_text()}{name}\td20\t3\n{name}\td21\t0\n{name}\td22\t-1\n")
+    dataset = corpus_lib.read_beir(beir)
+    first = asked.answers_of(dataset, dataset.queries.select([name]))[0]
+    assert first == {dataset.corpus.index_of("d0"): 1, dataset.corpus.index_of("d20"): 3}
 
 
 def test_more_than_there_are(beir):

@@ -1,5 +1,6 @@
 """What a teacher is asked, once; and how settings, margins and losses follow from what a student found."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import storage
+from gr_jax.corpus import Qrels
 from gr_jax.errors import InputError
-from gr_jax.losses.ranking import RankedLists
+from gr_jax.losses.ranking import RANKING_LOSSES, RankedLists
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.scoring import candidate_scores
 from gr_jax.stages import documents, teaching
+from gr_jax.stages.asked import load_asked
 from gr_jax.stages.graph import Place, in_order
 from gr_jax.stages.runner import Runner
 from gr_jax.stages.sources import BeirFolder
@@ -107,12 +110,67 @@ def test_what_nobody_can_learn_from_is_named(tmp_path):
         ListLearning(length=12, pool=None).check_data("DGR", unasked)
     with pytest.raises(InputError, match=r"3 questions without a judgement are to be asked.*has 0.*unlabelled to 0"):
         ListLearning(length=12, pool=None, unlabelled=3).check_data("DGR", dataset)
-    ListLearning().check_alone()
+    for loss in ("listwise_kl", "margin_mse"):  # they read scores, and there would be the student's own alone
+        with pytest.raises(InputError, match=rf"this loss reads its scores.*{loss}.*ListLearning\.loss"):
+            ListLearning(loss=loss).check_alone()
+    for loss in RANKING_LOSSES.keys() - {"listwise_kl", "margin_mse"}:
+        ListLearning(loss=loss).check_alone()
     for changed in ({"unlabelled": 3}, {"made": 2}, {"teacher_labels": True}, {"labelled": False}):
         with pytest.raises(InputError, match=r"there is no teacher.*ListLearning\."):
             ListLearning(**changed).check_alone()
     with pytest.raises(InputError, match=r"Set ListLearning\.labelled"):
         ListLearning(labelled=False, teacher_labels=True)
+
+
+def test_labels_without_an_answer_are_named(tmp_path):
+    """Where labels are all that there is to learn from, and nothing answers a question."""
+    folder, learning = small_data.write_beir(tmp_path, count=12), ListLearning(length=12, pool=None)
+    for grade in (0, -1):
+        dataset = corpus_lib.read_beir(small_data.write_grades(folder, grade))
+        with pytest.raises(InputError, match=r"lists of DGR begin with .* grade above 0.*in qrels/train\.tsv\.$"):
+            learning.check_data("DGR", dataset)
+        for more in ({"labelled": False}, {"made": 3}):  # there is something else
+            dataclasses.replace(learning, **more).check_data("DGR", dataset)
+    judged = dict(dataset.split("train"))
+    del judged[next(iter(judged))]
+    unjudged = dataclasses.replace(dataset, qrels={"train": Qrels(judged)})
+    dataclasses.replace(learning, unlabelled=1).check_data("DGR", unjudged)
+
+
+def test_labels_without_an_answer_among_the_questions_that_are_asked(tmp_path):
+    dataset = corpus_lib.read_beir(small_data.write_beir(tmp_path / "beir", count=12))
+    dataset.save(tmp_path / "corpus" / "dataset")
+    few, place = ListLearning(length=12, pool=None, questions=4), Place(tmp_path / "asked", tmp_path / "work", {})
+    place.folder.mkdir()
+    stage = few.asked(documents.corpus(BeirFolder(str(tmp_path / "beir"))), None)
+    stage.function.function(place, tmp_path / "corpus", **stage.settings)
+    asked, train = load_asked(place.folder).ids, dataset.split("train")
+    assert len(asked) == 4
+    for answered in train:
+        grades = {one: dict.fromkeys(its, int(one == answered)) for one, its in train.items()}
+        changed = dataclasses.replace(dataset, qrels={"train": Qrels(grades)})
+        if answered in asked:
+            few.check_data("DGR", changed)
+            continue
+        with pytest.raises(InputError, match=r"got 4.*set ListLearning\.questions = None"):
+            few.check_data("DGR", changed)
+
+
+def test_questions_that_a_teacher_has_no_score_for_are_counted(tmp_path):
+    """An answered one is learned in the student's order; the manifest says how many there are."""
+    dataset = corpus_lib.read_beir(small_data.write_beir(tmp_path / "beir", count=12))
+    small_data.write_asked(tmp_path / "asked", dataset)
+    queries = load_asked(tmp_path / "asked")
+    documents = np.tile(np.arange(12, dtype=np.int32), (12, 1))
+    found = FoundDocuments(documents, np.tile(np.linspace(12, 1, 12, dtype=np.float32), (12, 1)))
+    scores = np.random.default_rng(0).normal(size=documents.shape).astype(np.float32)
+    settings, said = ListLearning(length=4, pool=6, margin=9.0), "answered, but not scored by the teacher"
+    for silent in (0, 3):
+        scores[:silent] = np.nan
+        place = Place(tmp_path, tmp_path, {})
+        teaching.lists_to_learn(place, dataset, queries, found, scores, settings)
+        assert [number for name, number in place.notes.items() if name.startswith(said)] == [silent] * bool(silent)
+        assert place.notes["lists"]["questions"] == 12
 
 
 def test_margins_are_the_students():

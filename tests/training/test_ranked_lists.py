@@ -128,6 +128,93 @@ def test_without_a_teacher_the_students_order_stands_behind_what_is_right():
     np.testing.assert_array_equal(scores, candidates.scores[0][places])
 
 
+def without_grades(lists, candidates, judged, right, drawing, question, rng):
+    """Labelled lists of one question, as they are drawn where nothing has a grade: one answer before others."""
+    count = int((candidates.documents[question] >= 0).sum())
+    answered = [place for place in range(count) if candidates.documents[question, place] in right]
+    wrong = [place for place in range(count) if place not in answered][: drawing.pool]
+    rows = []
+    for row in range(LISTS):
+        rest = rng.permutation(wrong[1:])[: drawing.length - 2].tolist()
+        head = answered[0 if row == 0 else rng.integers(len(answered))]
+        known = sorted([wrong[0], *rest], key=lambda place: (-np.nan_to_num(judged[question, place], nan=-1e9), place))
+        rows.append([head, *known])
+    return rows
+
+
+@pytest.mark.parametrize("grade", [1, 2])
+@pytest.mark.parametrize("pool", [9, None])
+def test_answers_of_one_grade_are_drawn_as_without_grades(grade, pool):
+    candidates, judged, drawing = found(), teacher(), Drawing(6, pool, True, 3)
+    plain = answers(candidates, 2, 5, 11)
+    one = DrawnLists(plain, candidates, judged, drawing, margin=1e9)
+    graded = DrawnLists([dict.fromkeys(its, grade) for its in plain], candidates, judged, drawing, margin=1e9)
+    assert graded.fingerprint == one.fingerprint and graded.counts() == one.counts()
+    for question in one.questions.tolist():
+        for seed in range(8):
+            drawn = [lists.draw(question, np.random.default_rng(seed))[0].tolist() for lists in (one, graded)]
+            rng = np.random.default_rng(seed)
+            expected = without_grades(one, candidates, judged, plain[question], drawing, question, rng)
+            assert drawn == [expected, expected]
+
+
+def test_higher_grades_stand_above_lower_ones():
+    """Of question 0 the places 1, 2, 4, 7 and 9 have the grades 1, 3, 1, 2 and 3; of the others, place 2 answers."""
+    candidates, judged = found(), teacher()
+    grades = {1: 1, 2: 3, 4: 1, 7: 2, 9: 3}
+    data = [dict.fromkeys(one, 1) for one in answers(candidates, 2)]
+    alone = DrawnLists(data, candidates, judged, Drawing(6, 9, True, 0), margin=1e9)
+    data[0] = {int(candidates.documents[0, place]): grade for place, grade in grades.items()}
+    lists = DrawnLists(data, candidates, judged, Drawing(6, 9, True, 0), margin=1e9)
+    flat = DrawnLists([[*one] for one in data], candidates, judged, Drawing(6, 9, True, 0), margin=1e9)
+    assert lists.fingerprint != flat.fingerprint  # the same answers, of one grade
+    seen = set()
+    for seed in range(200):
+        rows = lists.draw(0, np.random.default_rng(seed))[0].tolist()
+        assert rows[0][:3] == [2, 7, 1]  # the student's best of each grade
+        for row in rows:
+            right = [place for place in row if place in grades]
+            assert row[: len(right)] == right and len(set(row)) == 6
+            own = [grades[place] for place in right]
+            assert own == list(range(own[0], 0, -1))  # all lower ones, once each
+            rest = row[len(right) :]
+            assert 0 in rest and set(rest) <= {0, 3, 5, 6, 8, 10, 11, 12, 13}
+            known = [judged[0, place] for place in rest]
+            assert known == sorted(known, reverse=True)
+        seen.add(tuple(place for place in rows[1] if place in grades))
+        np.testing.assert_array_equal(
+            lists.draw(5, np.random.default_rng(seed))[0], alone.draw(5, np.random.default_rng(seed))[0]
+        )
+    assert seen == {(1,), (4,), *((7, low) for low in (1, 4)), *((top, 7, low) for top in (2, 9) for low in (1, 4))}
+    short = DrawnLists(data, candidates, judged, Drawing(3, 9, True, 0), margin=1e9)
+    first = short.draw(0, np.random.default_rng(0))[0][0].tolist()
+    assert first == [2, 7, 0]  # one that does not answer is always there
+
+
+def test_what_is_learned_of_grades_is_the_highest():
+    """Above what answers less, too."""
+    scores = np.tile(np.linspace(100, 5, DEPTH), (QUESTIONS, 1))  # steps of 5
+    candidates = found(scores=scores)
+    for first, second, kept in ((2, 1, False), (1, 2, True), (1, 1, False)):
+        data = [
+            {int(documents[0]): first, int(documents[1]): second} if row else {int(documents[6]): 1}
+            for row, documents in enumerate(candidates.documents)
+        ]
+        questions = DrawnLists(data, candidates, None, Drawing(4, 15, True, 0), 4.9).questions.tolist()
+        assert questions == [0, *(row for row in range(1, QUESTIONS) if kept and row != 3)]
+
+
+def test_answered_questions_without_a_teachers_score_are_counted():
+    candidates, judged = found(), teacher()
+    data = answers(candidates, 2, 5)
+    judged[[0, 1, 7]] = np.nan  # 1 has no list
+    for scores, number in ((judged, 2), (teacher(), 0), (None, 0)):
+        lists = DrawnLists(data, candidates, scores, Drawing(6, None, True, 0), margin=1e9)
+        assert lists.unscored == number and {0, 7} <= set(lists.questions.tolist())
+    lists = DrawnLists(data, candidates, judged, Drawing(6, None, False, 0), margin=1e9)
+    assert lists.unscored == 0 and not {0, 7} & set(lists.questions.tolist())
+
+
 def test_what_is_learned_already_is_left_out():
     scores = np.tile(np.linspace(100, 5, DEPTH), (QUESTIONS, 1))  # steps of 5
     candidates = found(scores=scores)

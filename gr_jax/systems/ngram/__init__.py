@@ -10,6 +10,7 @@ import gin
 
 from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
+from gr_jax.stages.asked import any_answered
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.graph import Stage
 from gr_jax.stages.hybrid import hybrid
@@ -59,6 +60,11 @@ class NgramSystem(System):
             raise InputError(
                 f"{self.name} learns to write from training questions, and there are none",
                 "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
+            )
+        if not any_answered(dataset):
+            raise InputError(
+                f"{self.name} learns to write from what answers training questions, and no grade in them is above 0",
+                "Give documents that answer a grade of 1 or more in qrels/train.tsv.",
             )
 
     def model_of(self, corpus: Stage, words: Stage, text: Stage, made: Stage | None) -> Stage:

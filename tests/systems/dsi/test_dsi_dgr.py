@@ -122,6 +122,10 @@ def test_what_cannot_be_learned_is_named_before_training(beir, memorised, tmp_pa
     few = dataclasses.replace(LEARNING, length=30, pool=None, candidates=40)
     with pytest.raises(InputError, match="lists of 30 documents, and there are 24"):
         taught(memorised.model_dir, distilling=few).run(beir, tmp_path / "run", say=quiet)
+    unanswered = small_data.write_grades(small_data.write_beir(tmp_path / "unanswered", count=24), 0)
+    with pytest.raises(InputError, match=r"lists of DSI \+ DGR begin with documents that answer.*grade above 0"):
+        taught(memorised.model_dir).run(unanswered, tmp_path / "run", say=quiet)
+    assert not (tmp_path / "run" / "student").exists()
     unasked = small_data.write_beir(tmp_path / "unasked", count=24, queries=False)
     with pytest.raises(InputError, match="there are none"):
         taught(memorised.model_dir).run(unasked, tmp_path / "run", say=quiet)

@@ -89,6 +89,39 @@ def test_it_learns_to_rank(kind, beir, teacher, tmp_path):
     assert np.mean(searcher.retrieve(questions.texts, 1).doc_index[:, 0] == right) > 0.8
 
 
+def made(run, shared):
+    """The stages that were made, beside the documents."""
+    finished = {one.name.split("-")[0] for folder in (run, shared) if folder.exists() for one in folder.iterdir()}
+    return finished - {"corpus", "work", ".locks"}
+
+
+def test_a_teacher_of_another_corpus_is_named_before_training(teacher, tmp_path):
+    others = small_data.write_beir(tmp_path / "others", count=12)
+    with pytest.raises(InputError, match="a teacher of another corpus"):
+        DGR(**SETTINGS, distilling=LEARNING, teacher=str(teacher)).run(others, tmp_path / "run", say=lambda line: None)
+    assert not made(tmp_path / "run", tmp_path / "shared")
+
+
+@pytest.mark.parametrize("kind", [LTRGR, DGR])
+def test_labels_without_an_answer_are_named_before_training(kind, teacher, tmp_path):
+    unanswered = small_data.write_grades(small_data.write_beir(tmp_path / "unanswered", count=24), 0)
+    system = kind(**SETTINGS, distilling=LEARNING, **({"teacher": str(teacher)} if kind is DGR else {}))
+    with pytest.raises(InputError, match=f"{system.name} learns to write.*no grade in them is above 0"):
+        system.run(unanswered, tmp_path / "run", say=lambda line: None)
+    assert not made(tmp_path / "run", tmp_path / "shared")
+
+
+@pytest.mark.parametrize("loss", ["listwise_kl", "margin_mse"])
+def test_a_loss_of_a_teachers_scores_needs_a_teacher(loss, beir, teacher, tmp_path):
+    dataset, own = corpus_lib.read_beir(beir), dataclasses.replace(LEARNING, loss=loss)
+    with pytest.raises(InputError, match=f"there is no teacher, and this loss reads its scores.*{loss}"):
+        LTRGR(**SETTINGS, distilling=own).run(beir, tmp_path / "run", say=lambda line: None)
+    assert not made(tmp_path / "run", tmp_path / "shared")
+    DGR(**SETTINGS, distilling=own, teacher=str(teacher)).check_data(dataset)
+    labels = dataclasses.replace(LEARNING, loss="two_margins", teacher_labels=True)
+    DGR(**SETTINGS, distilling=labels, teacher=str(teacher)).check_data(dataset)
+
+
 def test_settings_that_fit_nothing():
     with pytest.raises(InputError, match="none is named"):
         DGR().run("documents", "runs/dgr")
