@@ -17,6 +17,7 @@ from gr_jax.models import network_folder
 from gr_jax.models.copy_network import CopyNetwork
 from gr_jax.models.copying import CopyNetworkModel
 from gr_jax.stages import copy_networks
+from gr_jax.stages.asked import any_answered
 from gr_jax.stages.copy_networks import CopyTraining
 from gr_jax.stages.documents import load_dataset
 from gr_jax.stages.graph import Place, stage
@@ -83,6 +84,11 @@ def check_questions(system: str, dataset: Dataset) -> None:
         raise InputError(
             f"{system} learns to write queries from training questions, and there are none",
             "Add queries.jsonl and qrels/train.tsv, or use a system that needs none.",
+        )
+    if not any_answered(dataset):
+        raise InputError(
+            f"{system} learns to write queries from what answers training questions, and no grade is above 0",
+            "Give documents that answer a grade of 1 or more in qrels/train.tsv.",
         )
 
 

@@ -214,3 +214,7 @@ def test_bad_settings_and_data(tmp_path):
     source = small_data.write_beir(tmp_path / "mine", count=4, queries=False)
     with pytest.raises(InputError, match="train"):
         run(source, tmp_path / "run")
+    unanswered = small_data.write_grades(small_data.write_beir(tmp_path / "unanswered", count=8), 0)
+    with pytest.raises(InputError, match="no grade is above 0"):
+        run(unanswered, tmp_path / "other")
+    assert not (tmp_path / "other" / "generator").exists()
