@@ -29,6 +29,7 @@ from typing import Any
 from benchmarks import (
     dense_quality,
     dgr_arms,
+    dgr_lists,
     docid_comparisons,
     few_labels,
     generative_baselines,
@@ -238,6 +239,22 @@ def scoring_rows(data: str) -> list[harness.Row]:
     ]
 
 
+def kept_rows() -> list[harness.Row]:
+    """Where the order of a teacher gained nothing: whose share is lost."""
+    kept = {"nq_boolq_dev": run_of(RANKS, "nq_boolq_dev"), "squad_dev": by_default(RANKS, "squad_dev")}
+    return [
+        harness.Row(
+            name=f"{data} dev, what is learned: {RANKS}{BY_DEFAULT if data == 'squad_dev' else ''}",
+            config={"questions": dgr_lists.QUESTIONS, "depth": dgr_lists.DEPTH},
+            measure=functools.partial(dgr_lists.kept, run),
+            corpus=run.fingerprint,
+            seeds=(0,),
+            runs=[run],
+        )
+        for data, run in kept.items()
+    ]
+
+
 def graded_rows() -> list[harness.Row]:
     """Graded judgements, before and after, on 10,000 documents of `wiki_intro_179k`."""
     data, subset, split = "wiki_intro_179k", "10k", "test_dbpedia"
@@ -326,7 +343,7 @@ def rows() -> list[harness.Row]:
         )
     for data in SPLITS:
         table += scoring_rows(data) + headline_rows(data, (STUDENT, LABELS, RANKS), by_default, BY_DEFAULT)
-    table += graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
+    table += kept_rows() + graded_rows() + docid_rows() + few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
     return table + dgr_arms.rows_of(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
 
