@@ -41,14 +41,31 @@ def value(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULT
     Raises:
       InputError: there is none; says which are near.
     """
+    found = record(benchmark, row, results)
+    if not has(found, measure):
+        bare = measure.removeprefix(RECIPROCAL).removeprefix(SMALLEST)
+        raise InputError(f"{benchmark}, {row!r} has no such measure", _nearest(bare, found.values), value=measure)
+    return _value_of(found, measure)
+
+
+def has(record: Record, measure: str) -> bool:
+    """Whether a row has a measure, or what it follows from; see `value`."""
+    return {*_parts(measure)} <= {*record.values}
+
+
+def _parts(measure: str) -> tuple[str, ...]:
+    """The recorded measures that one follows from."""
     if measure.startswith(SMALLEST):
         name = measure.removeprefix(SMALLEST)
-        low, high = (value(benchmark, row, f"{name} {end}", results) for end in ("low", "high"))
-        return _AT_80_PERCENT * (high - low)
-    values, name = record(benchmark, row, results).values, measure.removeprefix(RECIPROCAL)
-    if name not in values:
-        raise InputError(f"{benchmark}, {row!r} has no such measure", _nearest(name, values), value=name)
-    return values[name] if name == measure else 1 / values[name]
+        return f"{name} low", f"{name} high"
+    return (measure.removeprefix(RECIPROCAL),)
+
+
+def _value_of(record: Record, measure: str) -> float:
+    values = [record.values[part] for part in _parts(measure)]
+    if measure.startswith(SMALLEST):
+        return _AT_80_PERCENT * (values[1] - values[0])
+    return 1 / values[0] if measure.startswith(RECIPROCAL) else values[0]
 
 
 def span(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULTS) -> tuple[float, float]:
@@ -62,8 +79,7 @@ def span(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULTS
     for kind in records.machines(file) if last.machine else []:
         one = records.read(file, kind).get(row)
         if one is not None and one.machine == kind and one.config == last.config:
-            number = one.values[measure.removeprefix(RECIPROCAL)]
-            found.append(1 / number if measure.startswith(RECIPROCAL) else number)
+            found.append(_value_of(one, measure))
     return min(found), max(found)
 
 

@@ -120,9 +120,7 @@ def lost(run: RecipeRun) -> Values:
         "both wrong, learned": ~first & ~teacher & after,
         "right after it": after,
     }
-    losses = [
-        one["train/ranking"] for one in read_metrics(run.folder / "model" / "metrics.jsonl") if "train/ranking" in one
-    ]
+    losses = _losses(run)
     paired = found(run.trained)[:, :PAIRED]
     orders = {"before": found(run.trained), "after": found(run)}
     return {
@@ -134,7 +132,25 @@ def lost(run: RecipeRun) -> Values:
 
 
 def kept(run: RecipeRun) -> Values:
-    """The same of a training that kept its student, with what every look on dev measured."""
+    """Of a training that kept its student: what every look on dev measured, whether the student and the teacher are
+    right, as shares of the questions, and the ranking loss of the first and last updates."""
+    assert run.trained is not None
     run.train()
     looks = {f"RR@10 at step {step}": look["dev/RR@10"] for step, look in run.looks().items()}
-    return {**looks, **lost(run)}
+    before, teacher = answers(run.data, found(run.trained)), answers(run.data, ordered(run))[:, 0]
+    first, among = before[:, 0], before.any(axis=1)
+    shares = {
+        "student right": first,
+        "teacher right": teacher,
+        "no answer among 100": ~among,
+        "answer among 100, teacher wrong": among & ~teacher,
+        "teacher alone right": teacher & ~first,
+    }
+    losses = _losses(run)
+    of_questions = {name: float(np.mean(of)) for name, of in shares.items()}
+    return {**looks, **of_questions, "first loss": losses[0], "last loss": losses[-1]}
+
+
+def _losses(run: RecipeRun) -> list[float]:
+    metrics = read_metrics(run.folder / "model" / "metrics.jsonl")
+    return [one["train/ranking"] for one in metrics if "train/ranking" in one]

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping
 
 import numpy as np
+from jaxtyping import Float
 
 import gr_jax
 from benchmarks import (
@@ -66,9 +67,11 @@ def measured(run: RecipeRun, index: str, name: str) -> Values:
     made = searcher.calibrate(dataset.split_queries("dev"), dataset.split("dev"), progress=True)
     asked, qrels = dataset.split_queries(SPLIT), dataset.split(SPLIT)
     found = retrievers.retrieve_run(searcher.retriever, asked, searcher.corpus, k=made.depth, progress=True)
+    said = calibration.of_list(found, qrels, made.temperature).probability
     values = {
         "Success@1": evaluate(found, qrels, ["Success@1"])["Success@1"],
         **temperature.measured(found, qrels, made.temperature),
+        **{f"{name}, by chance": value for name, value in by_chance(said).items()},
     }
     return {**values, **(of_docids(found, qrels) if name in WRITERS else {})}
 
@@ -79,12 +82,16 @@ def of_docids(found: Run, qrels: Qrels) -> Values:
     return {"Brier of docids": calibration.brier(said), "ECE of docids": calibration.reliability(said).error}
 
 
-def by_chance() -> Values:
-    """What a system shows that is calibrated, of as many questions: p̂ is anything in 0..1, and right as often."""
+def by_chance(said: Float[np.ndarray, " questions"] | None = None) -> Values:
+    """The calibration error of a system that is right as often as it says.
+
+    Args:
+      said: p̂ of each question; None: anything in 0..1. The surer p̂ is, the less chance shows.
+    """
     random, errors = np.random.default_rng(0), []
     for _ in range(DRAWS):
-        said = random.uniform(size=QUESTIONS)
-        made = calibration.Confidences(said, random.uniform(size=QUESTIONS) < said)
+        drawn = random.uniform(size=QUESTIONS) if said is None else said
+        made = calibration.Confidences(drawn, random.uniform(size=len(drawn)) < drawn)
         errors.append(calibration.reliability(made).error)
     return {"ECE": float(np.mean(errors)), "ECE of one in twenty": float(np.quantile(errors, 0.95))}
 

@@ -74,18 +74,17 @@ class Rows(SphinxDirective):
             benchmark, _, row = address.rpartition(cited.SEPARATOR)
             benchmark, row = benchmark.strip() or self.arguments[0], row.strip()
             try:
-                values = cited.record(benchmark, row).values
+                record = cited.record(benchmark, row)
             except InputError as error:
                 log.warning(str(error), location=self.get_location())
                 continue
             self.env.note_dependency(str(cited.RESULTS / f"{benchmark}.json"))
             cells = [self.parse_inline(label.strip() or row)[0]]
             for measure, form in zip(measures, forms, strict=True):
-                text = cited.written(values[measure], form) if measure in values else "–"
-                cells.append(
-                    [_link(benchmark, row, text, self.env.docname)] if measure in values else [nodes.Text(text)]
-                )
-            if not any(measure in values for measure in measures):
+                known = cited.has(record, measure)
+                text = cited.written(cited.value(benchmark, row, measure), form) if known else "–"
+                cells.append([_link(benchmark, row, text, self.env.docname)] if known else [nodes.Text(text)])
+            if not any(cited.has(record, measure) for measure in measures):
                 log.warning("%s, %r has none of these measures", benchmark, row, location=self.get_location())
             body.append(cells)
         return [table(["", *measures], body, self.options.get("title", ""))]

@@ -116,7 +116,7 @@ def of_log_probabilities(run: Lists, qrels: Judged) -> Confidences:
     asked = answered(run, qrels)
     for one in asked:
         total = float(np.exp([score for _, score in run[one]]).sum())
-        if total > 1 + _ROUNDING:
+        if not total <= 1 + _ROUNDING:  # a NaN, too
             raise InputError(
                 f"scores of query {one!r} are taken for logarithms of probabilities, and these have a sum above 1",
                 "Use a softmax of them (of_list), or search without a length penalty.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -350,7 +351,10 @@ def lists_to_learn(
     own = asked_by_people(dataset, asked)
     of_people = FoundDocuments(found.documents[own], found.scores[own]) if own.any() else found
     base, _ = margins_of(settings, of_people)
-    lists = DrawnLists(answers_of(dataset, asked), found, scores, settings.drawing, base)
+    answers: Sequence[Collection[int] | None] = answers_of(dataset, asked)
+    if RANKING_LOSSES[settings.loss] is TwoMargins:  # all but a list's first document are wrong ones to it
+        answers = [None if one is None else list(one) for one in answers]
+    lists = DrawnLists(answers, found, scores, settings.drawing, base)
     place.notes.update(
         {"lists": lists.counts(), "margin": base, "distance of ranks 1 and 10": rank_distance(of_people)}
     )

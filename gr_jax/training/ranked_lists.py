@@ -83,8 +83,8 @@ class DrawnLists:
     nobody has judged, too.
 
     Grades of answers count where a question has several: its best document is then one of the highest grade, and behind
-    what a list begins with stands one answer of every lower grade, before what does not answer. A loss that knows one
-    right document of a list, as `TwoMargins` does, takes these for wrong ones, which they are beside it.
+    what a list begins with stands one answer of every lower grade, before what does not answer. For a loss that knows
+    one right document of a list, as `TwoMargins` does, give answers without grades.
 
     Args:
       answers: the documents that answer each question, with their grades where there are some; None where nobody has

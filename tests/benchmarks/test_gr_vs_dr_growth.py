@@ -55,7 +55,10 @@ def test_seeds_of_a_slope():
     said = gr_vs_dr_growth.of_slopes(single[0], single)
     each = [gr_vs_dr_growth.slopes(one).mean() for one in single]
     assert said["RR@10 a doubling"] == pytest.approx(each[0])
-    assert (said["least of a seed"], said["greatest of a seed"]) == pytest.approx((min(each), max(each)))
+    assert (
+        said["RR@10 a doubling of the ends, least of a seed"],
+        said["RR@10 a doubling of the ends, greatest of a seed"],
+    ) == pytest.approx((min(each), max(each)))
 
 
 def test_all_systems_have_one_protocol():

@@ -87,5 +87,9 @@ def test_a_slope_of_two_sizes_is_their_difference(monkeypatch):
     for measure in MEASURES:
         assert said[f"{measure} a doubling"] == pytest.approx(expected)
     assert said["RR@10 a doubling low"] < expected < said["RR@10 a doubling high"]
-    assert said["least of a seed"] == said["greatest of a seed"] == pytest.approx(expected)
+    assert (
+        said["RR@10 a doubling of the ends, least of a seed"]
+        == said["RR@10 a doubling of the ends, greatest of a seed"]
+        == pytest.approx(expected)
+    )
     assert gr_vs_dr_matched.above("GR-text", "DR")["RR@10 a doubling, above"] == 0

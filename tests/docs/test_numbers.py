@@ -82,12 +82,15 @@ def test_what_a_page_cites_is_recorded(page):
         forms = re.findall(r"^:forms: (.*)$", body, re.MULTILINE)
         for form in forms and forms[0].split("|"):
             cited.written(0.5, form.strip())
-        rows = [line for line in body.splitlines() if line.strip() and not line.startswith(":")]
+        rows, shown = [line for line in body.splitlines() if line.strip() and not line.startswith(":")], set()
         assert rows
         for line in rows:
             named, _, row = line.partition("=>")[0].strip().rpartition(cited.SEPARATOR)
-            values = cited.record(named.strip() or benchmark, row.strip()).values
-            assert {one.strip() for one in measures.split("|")} & {*values}, f"{row} has none of {measures}"
+            record = cited.record(named.strip() or benchmark, row.strip())
+            found = {one.strip() for one in measures.split("|") if cited.has(record, one.strip())}
+            assert found, f"{row} has none of {measures}"
+            shown |= found
+        assert shown == {one.strip() for one in measures.split("|")}, "a column has no value"
     for benchmark in re.findall(r"^```\{recorded\} (\w+)$", text, re.MULTILINE):
         assert cited.recorded(cited.RESULTS / f"{benchmark}.json")
 
@@ -166,7 +169,8 @@ def test_what_is_not_recorded_cannot_be_cited(address):
 def test_citing(tmp_path: pathlib.Path):
     from benchmarks import records
 
-    record = records.Record({"a": 0.12345, "b": -0.25, "half": 2.0, "p": 1e-9}, "", {}, "", (), "", "", "", 0.0)
+    values = {"a": 0.12345, "b": -0.25, "half": 2.0, "p": 1e-9, "d low": -0.01, "d high": 0.03}
+    record = records.Record(values, "", {}, "", (), "", "", "", 0.0)
     records.write(tmp_path / "mine.json", "one, row", record)
 
     def text(measure):
@@ -175,3 +179,6 @@ def test_citing(tmp_path: pathlib.Path):
     assert text("a") == ".123" and text("a :: .1%") == "12.3 %" and text("a :: .2f") == ".12"
     assert text("b") == "−.250" and text("b :: size") == ".250" and text("b :: .0f") == "0"
     assert text("1 / half") == ".500" and text("p :: p") == "below .001"
+    assert text("smallest d :: .4f") == ".0286"  # 2.8 standard errors, of which the interval is 3.92 long
+    with pytest.raises(InputError, match="no such measure"):
+        text("smallest a")
