@@ -2,10 +2,11 @@
 
 Of `squad_dev` 500 training questions keep their label. MINDER is trained on these, and goes on in three ways, for as
 many updates each: by these labels (LTRGR), by the order of a teacher, for these and for questions without a label
-(DGR), and, for the same questions, by the teacher's first document as a label, with LTRGR's margins. Questions without
-a label are training questions that lost theirs, and queries that a generator wrote which was trained on the 500.
-Each way is taken to its end. MINDER's own training keeps what is best on dev, whose labels are beside the 500.
-N-grams weigh by the second power, and queries as the rest.
+(DGR), and, for the same questions, by labels alone, with LTRGR's margins. There a question without a label takes the
+teacher's first document among those that the student finds. Questions without a label are training questions that lost
+theirs, and queries that a generator wrote which was trained on the 500. Each way is taken to its end. MINDER's own
+training keeps what is best on dev, whose labels are beside the 500. N-grams weigh by the second power, and queries as
+the rest.
 
 The teacher is BM25 + MiniLM as it is, with equal weights: it saw no label of any split. What is to be trained here is
 at the small budget, and has one seed for MINDER and three for what comes after it.

@@ -4,12 +4,12 @@ Settings of released code were found for BART. Here two of them are looked for a
 added to log-probabilities in the view of queries. MINDER answers questions of dev once, and documents are ranked by
 every point of a grid. The counted copier, which is not trained, writes no queries, and its grid has powers alone. The
 default was chosen on `squad_dev`, among points that are as good as the best. Training looks at dev by it, so what it
-gives is measured with a MINDER that was trained with it. The test splits are read once.
+gives on `squad_dev` is measured with a MINDER that was trained with it. The test splits are read once.
 
 The 1,200 questions of dev of `squad_dev` show a difference of .026 at 80% power where a tenth of them differ, and of
 .011 where a fiftieth does; the 658 of `nq_boolq_dev` .035 and .015. The best of a grid is lucky too, so dev says more
-of it than it will keep, and rows of dev claim nothing. What is gained is what the test splits say: those of `squad_dev`
-together show .014 and .006, that of `nq_boolq_dev` .029 and .013.
+of it than it will keep, and rows of dev claim nothing. What is gained is what the test splits of `squad_dev` say, which
+together show .014 and .006.
 """
 
 from __future__ import annotations
