@@ -9,8 +9,8 @@ All four have one protocol: training questions with their answers and, a fifth o
 first 10,000 documents, as many steps, looks on dev after as many, and the best parameters of these. A step has 32
 pairs; writers pack pairs into 16 rows of 64 tokens, so that theirs has about as many. Bi-encoder and late interaction
 are those of the other studies, of 31 random negatives and width 128. GR-codebook writes six codes and a number
-(`dsi_codebook`), of codebooks that are not fitted together. GR-text writes titles (`genre`). Token vectors of all
-documents are mapped from the disk, so that late interaction fits at every size.
+(`dsi_codebook`), of codebooks that are not fitted together. GR-text writes titles (`genre`). States of the tokens of
+all documents are read once and lie on the disk: 8 GB, which every training of late interaction projects.
 
 End points have three seeds, of the training; every question's mean over them is taken. Sizes between have one. A slope
 is a measure's change with a doubling of the documents: least squares over the sizes, of every question, with an

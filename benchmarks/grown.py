@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,9 +20,9 @@ import numpy as np
 import gr_jax
 from benchmarks import derived_data
 from benchmarks.recipe_runs import RecipeRun
-from gr_jax import clustering, dense, models, storage
+from gr_jax import clustering, dense, models
 from gr_jax.corpus import Corpus, Dataset, lines, read_beir
-from gr_jax.dense.token_vectors import TokenRows, TokenVectors, write_rows
+from gr_jax.dense.token_vectors import TokenRows, TokenVectors
 from gr_jax.docids import codes_of, docids_of_codes
 from gr_jax.errors import InputError
 from gr_jax.models import corpus_encoding, network_folder
@@ -31,12 +30,12 @@ from gr_jax.models.sentence_encoder import SentenceEncoder
 from gr_jax.retrievers.base import Retriever
 from gr_jax.retrievers.dense import DenseRetriever
 from gr_jax.retrievers.generative import GenerativeRetriever
-from gr_jax.stages import pretrained
+from gr_jax.stages import frozen_documents, pretrained
 from gr_jax.stages.docids import load_codebooks, load_docids
-from gr_jax.stages.frozen_documents import project
 from gr_jax.stages.negatives import load_encoder
 from gr_jax.stages.vectors import load_vectors
 from gr_jax.stages.vocabulary import load_vocabulary
+from gr_jax.systems.colbert import frozen_documents as frozen_tokens
 from gr_jax.systems.colbert.retriever import LateInteractionRetriever
 from gr_jax.systems.colbert.token_encoder import TokenEncoder
 
@@ -144,33 +143,23 @@ def bi_encoder(growing: Growing, count: int) -> Answering:
         models.TextEncoder(reader.config.encoder), reader.params["query"], reader.vocabulary, reader.config.pooling,
         prompt=reader.prefixes["document"],
     )  # fmt: skip
-    added = project(encoder.config, encoder.params, _pooled(growing, network, encoder.lengths["document"]))
+    added = frozen_documents.project(
+        encoder.config, encoder.params, _pooled(growing, network, encoder.lengths["document"])
+    )
     vectors = np.concatenate([own, added])[:count]
     return Answering(DenseRetriever(encoder, dense.make_searcher("exact", vectors)), encoder.params)
 
 
 def late_interaction(growing: Growing, count: int) -> Answering:
-    """Late interaction over the first documents. Token vectors are mapped, so that memory holds a block of them."""
+    """Late interaction over the first documents. States of tokens are read once for all trainings, and projected."""
     run = growing.run
     encoder = TokenEncoder.load(run.folder / "model" / "encoder")
     own = TokenRows.read(run.folder / "token_vectors" / "vectors")
-    place = growing.folder("token_vectors", f"{encoder.fingerprint} {own.vectors.dtype}")
-    if not (place / "manifest.json").exists():
-        added = place.with_name(f"{place.name}-added")
-        encoder.encode_documents(
-            growing.added.contents, added, precision=str(own.vectors.dtype), corpus=growing.corpus.fingerprint,
-            progress=True,
-        )  # fmt: skip
-        with storage.write_folder(place, "token_vectors", corpus=growing.corpus.fingerprint) as new:
-            write_rows(new, [own, TokenRows.read(added)])
-        shutil.rmtree(added)
-    rows = TokenRows.read(place)
-    end = int(rows.offsets[count])
-    some = TokenRows(
-        rows.vectors[:end], rows.offsets[: count + 1], rows.tokens[:end],
-        None if rows.scales is None else rows.scales[:end],
-    )  # fmt: skip
-    return Answering(LateInteractionRetriever(encoder, TokenVectors(some)), encoder.params)
+    parts = [own.first(min(count, own.num_documents))]
+    if count > own.num_documents:
+        states = _states(growing, TokenEncoder.load(run.folder / "frozen_encoder" / "encoder"))
+        parts.append(frozen_tokens.project(encoder, states.first(count - own.num_documents), str(own.vectors.dtype)))
+    return Answering(LateInteractionRetriever(encoder, TokenVectors(TokenRows.joined(parts))), encoder.params)
 
 
 def codes(growing: Growing, count: int) -> Answering:
@@ -234,6 +223,19 @@ def _read(source: pathlib.Path, part: str) -> Dataset:
 
 Systems = Mapping[str, Callable[[Growing, int], Answering]]
 SYSTEMS: Systems = {"DR": bi_encoder, "MVDR": late_interaction, "GR-codebook": codes, "GR-text": titles}
+
+
+def _states(growing: Growing, reader: TokenEncoder) -> TokenRows:
+    """The states of tokens of the documents that join, mapped from the disk.
+
+    Args:
+      growing: the documents.
+      reader: reads them, without a projection.
+    """
+    place = growing.folder("states", reader.fingerprint)
+    if not (place / "manifest.json").exists():
+        reader.encode_documents(growing.added.contents, place, precision=frozen_tokens.PRECISION, progress=True)
+    return TokenRows.read(place)
 
 
 def _pooled(growing: Growing, network: SentenceEncoder, length: int) -> np.ndarray:

@@ -124,6 +124,12 @@ class TokenRows:
         arrays = {"vectors": self.vectors, "offsets": self.offsets, "tokens": self.tokens}
         return arrays if self.scales is None else {**arrays, "scales": self.scales}
 
+    def first(self, count: int) -> TokenRows:
+        """The first documents, as a view."""
+        end = int(self.offsets[count])
+        scales = None if self.scales is None else self.scales[:end]
+        return TokenRows(self.vectors[:end], self.offsets[: count + 1], self.tokens[:end], scales)
+
     def rows(self, document: int) -> slice:
         """Where a document stands."""
         return slice(int(self.offsets[document]), int(self.offsets[document + 1]))

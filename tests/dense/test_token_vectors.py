@@ -86,6 +86,9 @@ def test_parts_are_written_one_after_the_other(precision, tmp_path):
         for name, array in whole.arrays.items():
             np.testing.assert_array_equal(joined.arrays[name], array)
             assert joined.arrays[name].dtype == array.dtype
+    first = whole.first(parts[0].num_documents)
+    for name, array in parts[0].arrays.items():
+        np.testing.assert_array_equal(first.arrays[name], array)
     assert whole.vectors.nbytes == {"float32": 4, "float16": 2, "int8": 1}[precision] * D * whole.offsets[-1]
 
 
