@@ -15,7 +15,8 @@ all documents are read once and lie on the disk: 8 GB, which every training of l
 End points have three seeds, of the training; every question's mean over them is taken. Sizes between have one. A slope
 is a measure's change with a doubling of the documents: least squares over the sizes, of every question, with an
 interval by bootstrap over questions. Beside it stand the least and the greatest of single seeds, of the end points
-alone. Before anything was trained: 938 questions show a difference of .029 of success at 80% power where a tenth of
+alone. What each training found is kept (`benchmarks.first_ranks`), so that machines can share out the work. Before
+anything was trained: 938 questions show a difference of .029 of success at 80% power where a tenth of
 them differ.
 
 Mode `matched_training` is in `benchmarks.gr_vs_dr_matched`.
@@ -24,18 +25,16 @@ Mode `matched_training` is in `benchmarks.gr_vs_dr_matched`.
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from benchmarks import gr_vs_dr_dense, gr_vs_dr_late, grown, harness, pooled
+from benchmarks import first_ranks, gr_vs_dr_dense, gr_vs_dr_late, grown, harness
+from benchmarks.first_ranks import RECIPROCAL, FirstRanks
 from benchmarks.grown import WHOLE, Growing
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax import retrievers, storage
-from gr_jax.corpus import Run
 from gr_jax.evaluation import Evaluation, evaluate
 from gr_jax.evaluation.significance import bootstrap_interval
 
@@ -44,7 +43,7 @@ PARTS = {"10k": "10,000", "32k": "32,000", "100k": "100,000", WHOLE: "178,775"}
 QUESTIONS = 938
 ENDS = (next(iter(PARTS)), WHOLE)
 SEEDS = (0, 1, 2)
-MEASURE, DEPTH = "RR@10", 100
+MEASURE = "RR@10"
 MEASURES = ("Success@1", "Success@10", MEASURE)
 GENERATIVE, DENSE = ("GR-codebook", "GR-text"), ("DR", "MVDR")
 LENGTH = 64
@@ -86,40 +85,44 @@ def seeds_of(part: str) -> tuple[int, ...]:
 
 @functools.cache
 def growing(system: str, seed: int = 0) -> Growing:
-    """The documents, for a system, which is indexed where it is not."""
-    run = runs(seed)[system]
-    run.index()
-    return Growing(run, tuple(PARTS))
+    """The documents, for a system."""
+    return Growing(runs(seed)[system], tuple(PARTS))
 
 
 @functools.cache
-def answered(system: str, part: str, seed: int = 0) -> tuple[Evaluation, float]:
-    """What a system reaches on a part of the documents, and the hash of what is fixed. Both are kept, as long as its
-    index is the same, byte for byte: documents that join take a while."""
+def answered(system: str, part: str, seed: int = 0) -> FirstRanks:
+    """What a system found among a part of the documents, and the hash of what is fixed."""
     documents = growing(system, seed)
-    count, dataset = documents.sizes[part], documents.dataset
-    index = hashlib.sha256((documents.run.folder / "index" / "manifest.json").read_bytes()).hexdigest()
-    file = documents.folder("answers", f"{index} {count} {DEPTH}") / f"{SPLIT}.trec"
-    fixed = file.with_name("hash.json")
+    dataset, count = documents.dataset, documents.sizes[part]
 
-    def ask() -> Run:
+    def ask() -> tuple[Evaluation, Values]:
+        documents.run.index()
         answering = grown.SYSTEMS[system](documents, count)
-        storage.write_json(fixed, answering.fingerprint)
         asked = dataset.split_queries(SPLIT)
-        return retrievers.retrieve_run(answering.retriever, asked, documents.first(count), k=DEPTH, progress=True)
+        found = retrievers.retrieve_run(
+            answering.retriever, asked, documents.first(count), k=first_ranks.DEPTH, progress=True
+        )
+        return evaluate(found, dataset.split(SPLIT), [RECIPROCAL]), {"hash": answering.fingerprint}
 
-    found = pooled.kept(file, ask)
-    return evaluate(found, dataset.split(SPLIT), MEASURES), float(json.loads(fixed.read_text(encoding="utf-8")))
+    row = harness.Row(
+        name=f"growth {system} {count} {seed}",
+        config={"mode": "distractors", "split": SPLIT},
+        measure=dict,
+        corpus=documents.first(count).fingerprint,
+        seeds=(seed,),
+        runs=[documents.run],
+    )
+    return first_ranks.kept(row, ask)
 
 
-def evaluated(system: str, part: str) -> Evaluation:
+def evaluated(system: str, part: str, seeds: Sequence[int]) -> Evaluation:
     """Every question's mean over the seeds."""
-    return mean_over_seeds([answered(system, part, seed)[0] for seed in seeds_of(part)])
+    return mean_over_seeds([answered(system, part, seed).evaluation(MEASURES) for seed in seeds])
 
 
 def reached(system: str, part: str) -> Values:
     """What a system reaches on a part, and the hash of its first seed."""
-    return {**evaluated(system, part), "hash": answered(system, part)[1]}
+    return {**evaluated(system, part, seeds_of(part)), **answered(system, part).values}
 
 
 def slopes(found: Mapping[int, Evaluation], measure: str = MEASURE) -> Float[np.ndarray, " queries"]:
@@ -145,13 +148,16 @@ def with_interval(values: Float[np.ndarray, " queries"], name: str) -> Values:
 
 def by_size(system: str) -> dict[int, Evaluation]:
     """Documents → what a system reaches."""
-    return {growing(system).sizes[part]: evaluated(system, part) for part in PARTS}
+    return {growing(system).sizes[part]: evaluated(system, part, seeds_of(part)) for part in PARTS}
 
 
 def slope(system: str) -> Values:
     """A system's slopes, and how many hashes it has: one a seed."""
-    of_seed = [{answered(system, part, seed)[1] for part in PARTS if seed in seeds_of(part)} for seed in SEEDS]
-    single = [{growing(system, n).sizes[part]: answered(system, part, n)[0] for part in ENDS} for n in SEEDS]
+    of_seed = [
+        {answered(system, part, seed).values["hash"] for part in PARTS if seed in seeds_of(part)} for seed in SEEDS
+    ]
+    sizes = growing(system).sizes
+    single = [{sizes[part]: evaluated(system, part, [seed]) for part in ENDS} for seed in SEEDS]
     return {
         **of_slopes(by_size(system), single),
         "hashes of a seed": float(max(map(len, of_seed))),
@@ -249,7 +255,7 @@ def _row(
     made = [runs(seed)[system] for system in systems for seed in seeds]
     return harness.Row(
         name=f"growth: {title}",
-        config={"mode": "distractors", "split": SPLIT, "depth": DEPTH},
+        config={"mode": "distractors", "split": SPLIT, "depth": first_ranks.DEPTH},
         measure=measure,
         at_least={"hashes": float(len(SEEDS))} if fixed else {},
         at_most={"hashes of a seed": 1.0} if fixed else {},

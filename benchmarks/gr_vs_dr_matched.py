@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import gr_vs_dr_dense, gr_vs_dr_late, grown, harness, pooled
+from benchmarks import first_ranks, gr_vs_dr_dense, gr_vs_dr_late, grown, harness, pooled
+from benchmarks.first_ranks import FirstRanks
 from benchmarks.gr_vs_dr_growth import (
     DATA,
     DENSE,
@@ -34,7 +35,7 @@ from benchmarks.gr_vs_dr_growth import (
     difference,
     of_slopes,
 )  # fmt: skip
-from benchmarks.recipe_runs import RecipeRun
+from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax.evaluation import Evaluation
 from gr_jax.stages.contrastive import Draws, drawn_rows
 from gr_jax.stages.pairs import load_pairs
@@ -77,21 +78,40 @@ def _of(training: str) -> tuple[str, ...]:
     return tuple(f"{training}.{name}={value}" for name, value in often.items())
 
 
+@functools.cache
+def answered(system: str, part: str, seed: int) -> FirstRanks:
+    """What a system found, with how often it went through the pairs, what share of them it saw, and its time."""
+    run = runs(part, seed)[system]
+
+    def ask() -> tuple[Evaluation, Values]:
+        found = pooled.of_indices([run], [SPLIT], [first_ranks.RECIPROCAL])
+        return found, {**drawn(run), "core-minutes": run.core_minutes()}
+
+    row = harness.Row(
+        name=f"growth {MODE} {system} {PARTS[part]} {seed}",
+        config={"mode": MODE, "split": SPLIT},
+        measure=dict,
+        corpus=run.fingerprint,
+        seeds=(seed,),
+        runs=[run],
+    )
+    return first_ranks.kept(row, ask)
+
+
 def evaluated(system: str, part: str, seeds: Sequence[int] = SEEDS) -> Evaluation:
     """What a system reaches on a part, every question's mean over the seeds."""
-    return pooled.of_indices([runs(part, seed)[system] for seed in seeds], [SPLIT], MEASURES)
+    return mean_over_seeds([answered(system, part, seed).evaluation(MEASURES) for seed in seeds])
 
 
 def reached(system: str, part: str) -> Values:
     """The same, with how often it went through the pairs, the least share of them that a training saw, and the longest
     training's time."""
-    made, found = [runs(part, seed)[system] for seed in SEEDS], evaluated(system, part)
-    seen = [drawn(run) for run in made]
+    values = [answered(system, part, seed).values for seed in SEEDS]
     return {
-        **found,
-        "passes": seen[0]["passes"],
-        "pairs seen": min(one["pairs seen"] for one in seen),
-        "core-minutes": max(run.core_minutes() for run in made),
+        **evaluated(system, part),
+        "passes": values[0]["passes"],
+        "pairs seen": min(one["pairs seen"] for one in values),
+        "core-minutes": max(one["core-minutes"] for one in values),
     }
 
 
