@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import difflib
 import fnmatch
 import math
 import os
@@ -258,16 +259,36 @@ def _choose(rows: Sequence[Row], patterns: str) -> list[Row]:
                     )
     if not patterns:
         return list(rows)
-    wanted = [pattern for pattern in (part.strip() for part in patterns.split(",")) if pattern]
-    for pattern in wanted:
-        if pattern not in names and not fnmatch.filter(names, pattern):
-            raise InputError("no such row", f"Choose among {', '.join(names)}.", value=pattern)
-    return [row for row in rows if any(row.name == p or fnmatch.fnmatchcase(row.name, p) for p in wanted)]
+    wanted = _patterns(names, patterns)
+    return [row for row in rows if any(_matches(row.name, pattern) for pattern in wanted)]
+
+
+def _patterns(names: Sequence[str], patterns: str) -> list[str]:
+    """The patterns that commas separate. Names may hold commas too: as many parts are taken together as match a row."""
+    parts, wanted = [part for part in patterns.split(",") if part.strip()], []
+    while parts:
+        for end in range(len(parts), 0, -1):
+            pattern = ",".join(parts[:end]).strip()
+            if any(_matches(name, pattern) for name in names):
+                break
+        else:
+            near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.3)
+            known = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Choose among {', '.join(names)}."
+            raise InputError("no such row", known, value=pattern)
+        wanted.append(pattern)
+        del parts[:end]
+    return wanted
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
 
 
 def _parse(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", allow_abbrev=False)
-    parser.add_argument("--rows", default="", help="rows by name, separated by commas; * matches anything")
+    parser.add_argument(
+        "--rows", default="", help="rows by name, separated by commas, which names may hold; * matches anything"
+    )
     parser.add_argument("--again", action="store_true", help="measure them even where they are recorded")
     parser.add_argument("--check", action="store_true", help="judge the recorded rows; exit status 1 if one fails")
     parser.add_argument("--measure", action="store_true", help="with --check: first measure missing and stale rows")

@@ -361,6 +361,32 @@ def test_rows_with_other_measures_stand_in_a_table_of_their_own(bench, capsys):
     assert tables[1].splitlines()[::2] == ["| row | ms |", "| speed | 2.500 (≤ 3.000) |"]
 
 
+NAMES = ("growth: DR, 10,000", "growth: DR, 32,000", "growth: DR", "bm25")
+
+
+@pytest.mark.parametrize(
+    "patterns, chosen",
+    [
+        ("growth: DR, 10,000", [0]),
+        ("bm25, growth: DR, 32,000,growth: DR", [1, 2, 3]),
+        ("growth: DR, *", [0, 1]),
+        ("bm*,*10,000", [0, 3]),
+        ("growth: DR,bm25,", [2, 3]),
+    ],
+)
+def test_names_may_hold_commas(patterns, chosen, tmp_path):
+    measured = []
+    rows = [Row(name, {}, lambda name=name: measured.append(name) or {"x": 1.0}) for name in NAMES]
+    assert harness.main("toy", rows, [f"--rows={patterns}"], results=tmp_path) == 0
+    assert measured == [NAMES[place] for place in chosen]
+
+
+def test_a_name_that_is_nearly_right(tmp_path, capsys):
+    rows = [Row(name, {}, dict) for name in NAMES]
+    assert harness.main("toy", rows, ["--rows=bm25, growth: DR, 10000"], results=tmp_path) == 2
+    assert "no such row (got '10000'). Did you mean 'growth: DR, 10,000'" in capsys.readouterr().err
+
+
 def test_wrong_use(bench, capsys):
     assert bench("--rows=nothing") == 2
     assert "no such row (got 'nothing'). Choose among bm25, dsi." in capsys.readouterr().err
