@@ -53,6 +53,8 @@ STUDENT, LABELS, RANKS = "MINDER", "LTRGR", "DGR"
 BY_DEFAULT = ", default scoring"  # behind names of rows
 # First above second, and whether that is claimed or an interval is recorded.
 PAIRS = {(RANKS, STUDENT): True, (RANKS, LABELS): False, (LABELS, STUDENT): False}
+# Where nothing is gained: title → flags; "" is the default.
+TRIED = {title: dgr_arms.TRIED[title] if title else () for title in ("", "learning rate 4e-4")}
 Values = Mapping[str, float]
 Of = Callable[[str, str], RecipeRun]  # a system, data → its run
 
@@ -244,17 +246,22 @@ def default_rows(data: str) -> list[harness.Row]:
     return [gain, *headline_rows(data, (STUDENT, LABELS, RANKS), by_default, BY_DEFAULT)]
 
 
-def kept_row(data: str) -> harness.Row:
-    """Where the order of a teacher gained nothing: whose share is lost."""
-    run = run_of(RANKS, data)
-    return harness.Row(
-        name=f"{data} dev, what is learned: {RANKS}",
-        config={"questions": dgr_lists.QUESTIONS, "depth": dgr_lists.DEPTH},
-        measure=functools.partial(dgr_lists.kept, run),
-        corpus=run.fingerprint,
-        seeds=(0,),
-        runs=[run],
-    )
+def kept_rows(data: str) -> list[harness.Row]:
+    """Where the order of a teacher gained nothing: whose share is lost, and what was tried."""
+    run, table = run_of(RANKS, data), []
+    for title, flags in TRIED.items():
+        tried = dataclasses.replace(run, label=title.replace(" ", "_"), flags=(*run.flags, *flags)) if title else run
+        table.append(
+            harness.Row(
+                name=f"{data} dev, what is learned: {', '.join(filter(None, (RANKS, title)))}",
+                config={"questions": dgr_lists.QUESTIONS, "depth": dgr_lists.DEPTH},
+                measure=functools.partial(dgr_lists.kept, tried),
+                corpus=run.fingerprint,
+                seeds=(0,),
+                runs=[tried],
+            )
+        )
+    return table
 
 
 def graded_rows() -> list[harness.Row]:
@@ -346,7 +353,7 @@ def rows() -> list[harness.Row]:
     for data in SPLITS:
         table += scoring_rows(data)
     table += default_rows(dgr_arms.DATA)
-    table += [kept_row("nq_boolq_dev"), *graded_rows(), *docid_rows()]
+    table += [*kept_rows("nq_boolq_dev"), *graded_rows(), *docid_rows()]
     table += few_labels.rows_of(SPLITS[few_labels.DATA], MEASURES)
     return table + dgr_arms.rows_of(student(dgr_arms.DATA), teacher(dgr_arms.DATA), other_teachers())
 
