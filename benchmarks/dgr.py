@@ -53,8 +53,7 @@ STUDENT, LABELS, RANKS = "MINDER", "LTRGR", "DGR"
 BY_DEFAULT = ", default scoring"  # behind names of rows
 # First above second, and whether that is claimed or an interval is recorded.
 PAIRS = {(RANKS, STUDENT): True, (RANKS, LABELS): False, (LABELS, STUDENT): False}
-# Where nothing is gained: title → flags; "" is the default.
-TRIED = {title: dgr_arms.TRIED[title] if title else () for title in ("", "learning rate 4e-4")}
+TRIED = ("learning rate 4e-4",)  # of `dgr_arms.TRIED`, where nothing is gained
 Values = Mapping[str, float]
 Of = Callable[[str, str], RecipeRun]  # a system, data → its run
 
@@ -248,20 +247,22 @@ def default_rows(data: str) -> list[harness.Row]:
 
 def kept_rows(data: str) -> list[harness.Row]:
     """Where the order of a teacher gained nothing: whose share is lost, and what was tried."""
-    run, table = run_of(RANKS, data), []
-    for title, flags in TRIED.items():
-        tried = dataclasses.replace(run, label=title.replace(" ", "_"), flags=(*run.flags, *flags)) if title else run
-        table.append(
-            harness.Row(
-                name=f"{data} dev, what is learned: {', '.join(filter(None, (RANKS, title)))}",
-                config={"questions": dgr_lists.QUESTIONS, "depth": dgr_lists.DEPTH},
-                measure=functools.partial(dgr_lists.kept, tried),
-                corpus=run.fingerprint,
-                seeds=(0,),
-                runs=[tried],
-            )
+    run = run_of(RANKS, data)
+    arms = {RANKS: run}
+    for title in TRIED:
+        flags = (*run.flags, *dgr_arms.TRIED[title])
+        arms[f"{RANKS}, {title}"] = dataclasses.replace(run, label=title.replace(" ", "_"), flags=flags)
+    return [
+        harness.Row(
+            name=f"{data} dev, what is learned: {name}",
+            config={"questions": dgr_lists.QUESTIONS, "depth": dgr_lists.DEPTH},
+            measure=functools.partial(dgr_lists.kept, arm),
+            corpus=arm.fingerprint,
+            seeds=(0,),
+            runs=[arm],
         )
-    return table
+        for name, arm in arms.items()
+    ]
 
 
 def graded_rows() -> list[harness.Row]:

@@ -1,8 +1,11 @@
 """Where the first right document of every question stood: what hours of one run leave behind.
 
 Some rows are of many runs, as a slope with three seeds is. What each run found is recorded when it has answered, in a
-file of its own under `benchmarks/results/first_ranks/`. So such a row can be measured on several machines, one after
-the other, and by whoever has the recorded ranks. Success@k and the reciprocal rank of every question follow from them.
+file of its own under `benchmarks/results/first_ranks/`. So the runs of such a row can be made on several machines, and
+the row itself by whoever has the recorded ranks. Success@k and the reciprocal rank of every question follow from them.
+
+A file knows the settings of a run, and not its parameters. What is asked of one training, such as the same questions
+among ever more documents, belongs on one machine. To find ranks again, remove their file: `--again` does not.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class FirstRanks:
     Attributes:
       ranks: query id → place of its first right document, from 1; 0 where none is among the first `DEPTH`.
       values: what else was measured.
-      key: of the settings, data and versions of stages that it was found under.
+      key: of the settings, data, versions of stages and `DEPTH` that it was found under.
       commit, hardware, date: see `records.Record`.
     """
 
@@ -84,7 +87,7 @@ def kept(row: Row, ask: Callable[[], tuple[Evaluation, Mapping[str, float]]]) ->
       InputError: the file is not what this wrote.
     """
     file = FOLDER / (re.sub(r"[^A-Za-z0-9]+", "_", row.name).strip("_") + ".json")
-    key = records.digest([row.key(row.fingerprint()), row.versions()])
+    key = records.digest([row.key(row.fingerprint()), row.versions(), DEPTH])
     recorded = _read(file)
     if recorded is None or recorded.key != key:
         commit = evaluation.commit(ignore=["benchmarks/results"])  # before hours in which the checkout may change

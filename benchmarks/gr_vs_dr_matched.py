@@ -37,6 +37,7 @@ from benchmarks.gr_vs_dr_growth import (
 )  # fmt: skip
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax.evaluation import Evaluation
+from gr_jax.stages import results
 from gr_jax.stages.contrastive import Draws, drawn_rows
 from gr_jax.stages.pairs import load_pairs
 from gr_jax.stages.write_docids import Training
@@ -82,6 +83,7 @@ def _of(training: str) -> tuple[str, ...]:
 def answered(system: str, part: str, seed: int) -> FirstRanks:
     """What a system found, with how often it went through the pairs, what share of them it saw, and its time."""
     run = runs(part, seed)[system]
+    assert results.DEPTH == first_ranks.DEPTH
 
     def ask() -> tuple[Evaluation, Values]:
         found = pooled.of_indices([run], [SPLIT], [first_ranks.RECIPROCAL])

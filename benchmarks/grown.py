@@ -1,8 +1,9 @@
 """Systems that were trained on some documents and answer from more of them: nothing is trained again.
 
 Documents stand in one order, those of each part before those that the next one adds, so that every part is a beginning
-of it. What a trained system has of its own documents is taken as it is. The others are encoded once, by the network as
-it was trained, and every part takes the first of them. Codes are those of the trained codebooks, and titles need none.
+of it. What a trained system has of its own documents is taken as it is. The others are read once, by the network that
+read those before training, and every part takes the first of them. A trained projection makes vectors of what was read,
+and trained codebooks make codes. Titles need none of it.
 """
 
 from __future__ import annotations

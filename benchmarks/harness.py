@@ -136,22 +136,22 @@ def main_of_parts(
     Returns:
       The worst exit status. An interruption ends all.
     """
-    told, status, found = _parse("…", argv), 0, False
+    told, status = _parse("…", argv), 0
     flags = [f"--{name}" for name in ("again", "check", "measure", "markdown") if getattr(told, name)]
-    wanted = [pattern.strip() for pattern in told.rows.split(",") if pattern.strip()]
-    for name, rows in parts.items():
-        table = rows()
-        here = [pattern for pattern in wanted if any(fnmatch.fnmatchcase(row.name, pattern) for row in table)]
+    tables = {name: rows() for name, rows in parts.items()}
+    try:
+        wanted = _patterns([row.name for table in tables.values() for row in table], told.rows)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for name, table in tables.items():
+        here = [pattern for pattern in wanted if any(_matches(row.name, pattern) for row in table)]
         if wanted and not here:
             continue
-        found = True
         told_here = [*flags, *([f"--rows={','.join(here)}"] if here else [])]
         status = max(status, main(name, table, told_here, draw=(draws or {}).get(name)))
         if status == 130:
             break
-    if not found:
-        print(f"no row is called {told.rows}; each part lists its own", file=sys.stderr)
-        return 2
     return status
 
 
@@ -264,18 +264,21 @@ def _choose(rows: Sequence[Row], patterns: str) -> list[Row]:
 
 
 def _patterns(names: Sequence[str], patterns: str) -> list[str]:
-    """The patterns that commas separate. Names may hold commas too: as many parts are taken together as match a row."""
+    """The patterns that commas separate. Names may hold commas too: as many parts as make a name are one pattern, or
+    else as few as match one."""
     parts, wanted = [part for part in patterns.split(",") if part.strip()], []
     while parts:
-        for end in range(len(parts), 0, -1):
-            pattern = ",".join(parts[:end]).strip()
-            if any(_matches(name, pattern) for name in names):
-                break
-        else:
-            near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.3)
+        ends = range(1, len(parts) + 1)
+        joined = {end: ",".join(parts[:end]).strip() for end in ends}
+        exact = [end for end in ends if joined[end] in names]
+        matching = [end for end in ends if any(_matches(name, joined[end]) for name in names)]
+        if not matching:
+            whole = joined[len(parts)]
+            near = difflib.get_close_matches(whole, names, n=3, cutoff=0.3)
             known = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Choose among {', '.join(names)}."
-            raise InputError("no such row", known, value=pattern)
-        wanted.append(pattern)
+            raise InputError("no such row", known, value=whole)
+        end = exact[-1] if exact else matching[0]
+        wanted.append(joined[end])
         del parts[:end]
     return wanted
 

@@ -49,14 +49,14 @@ def test_several_benchmarks_share_a_command_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(harness, "main", lambda name, rows, argv, draw: seen.append((name, argv)) or len(seen) - 1)
     parts = {
         "one": rows_of(measured, "a fox", "a dog"),
-        "two": rows_of(measured, "a cat"),
+        "two": rows_of(measured, "a cat, black"),
         "three": rows_of(measured, "x"),
     }
     assert harness.main_of_parts(parts, []) == 2
     assert seen == [("one", []), ("two", []), ("three", [])]
     seen.clear()
-    assert harness.main_of_parts(parts, ["--rows=a cat, a d*", "--check"]) == 1
-    assert seen == [("one", ["--check", "--rows=a d*"]), ("two", ["--check", "--rows=a cat"])]
+    assert harness.main_of_parts(parts, ["--rows=a cat, black, a d*", "--check"]) == 1
+    assert seen == [("one", ["--check", "--rows=a d*"]), ("two", ["--check", "--rows=a cat, black"])]
     seen.clear()
     assert harness.main_of_parts(parts, ["--rows=nothing"]) == 2 and not seen
     assert "nothing" in capsys.readouterr().err

@@ -25,6 +25,7 @@ from gr_jax.stages.docids import load_codebooks, load_docids
 from gr_jax.stages.negatives import Mining
 from gr_jax.stages.pretrained import pretrained_folder
 from gr_jax.systems.colbert import Interaction
+from gr_jax.systems.colbert.token_encoder import TokenEncoder
 from tests import small_data, small_dsi
 from tests.systems import small_pairs
 
@@ -168,6 +169,22 @@ def test_every_document_is_encoded_as_by_an_update(growing):
     found = grown.bi_encoder(documents, ALL).retriever.retrieve(QUESTIONS, ALL)
     expected = own.retrieve(QUESTIONS, ALL)
     np.testing.assert_allclose(found.score, expected.score, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_token_states_are_read_once_and_projected_as_by_an_update(growing, monkeypatch):
+    """Of late interaction, beside the retriever's own way to take documents, whose states have no 16 bits between."""
+    documents = growing("MVDR")
+    own = gr_jax.load(documents.run.folder / "index").retriever
+    own.update(add=documents.added)
+    expected = own.retrieve(QUESTIONS, ALL)
+    grown.late_interaction(documents, ALL)
+    monkeypatch.setattr(TokenEncoder, "encode_documents", lambda *_, **__: pytest.fail("a document is encoded again"))
+    found = grown.late_interaction(documents, ALL).retriever.retrieve(QUESTIONS, ALL)
+    for row in range(len(QUESTIONS)):
+        scores = [dict(zip(one.doc_index[row].tolist(), one.score[row], strict=True)) for one in (found, expected)]
+        assert scores[0].keys() == scores[1].keys() and len(scores[0]) == ALL
+        np.testing.assert_allclose(*([one[place] for place in range(ALL)] for one in scores), rtol=5e-3)
 
 
 def test_codes_of_documents_that_join_are_those_of_their_vectors(growing):
