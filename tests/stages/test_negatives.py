@@ -5,11 +5,14 @@ import gzip
 import numpy as np
 import pytest
 
-from gr_jax import systems
+from gr_jax import clustering, systems
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
 from gr_jax.models import BertConfig
 from gr_jax.stages import encoders, keys, negatives
+from gr_jax.stages.pairs import load_pairs
+from gr_jax.stages.vectors import load_owner, load_vectors
+from gr_jax.training import negatives as tables
 from gr_jax.training.negatives import Negatives
 from gr_jax.training.token_store import TokenStore
 from tests.models import random_folders
@@ -37,17 +40,25 @@ def run(beir, folder, file):
 
 def test_clusters_of_documents_that_have_vectors_of_sentences(beir, tmp_path):
     """A document stands for itself there, and not a sentence of some document."""
-    found = []
-    for name, passages in (("whole", "document"), ("sentences", "sentences")):
-        system = systems.DPR(
-            encoders=SMALL, mining=systems.Mining(shares={"cluster": 1.0}, kept=4, clusters=3),
-            vectors=systems.Vectors(encoder="lsa", passages=passages), query_training=None,
-        )  # fmt: skip
-        system.run(beir, tmp_path / name, shared_dir=tmp_path / name / "shared", until="negatives", say=quiet)
-        (folder,) = (tmp_path / name / "shared").glob("negatives-*")
-        found.append(Negatives.load(folder / "cluster").documents)
-    assert (found[0] >= 0).any()
-    np.testing.assert_array_equal(*found)
+    system = systems.DPR(
+        encoders=SMALL, mining=systems.Mining(shares={"cluster": 1.0}, kept=4, clusters=3),
+        vectors=systems.Vectors(encoder="lsa", passages="sentences"), query_training=None,
+    )  # fmt: skip
+    system.run(beir, tmp_path / "run", shared_dir=tmp_path, until="negatives", say=quiet)
+    folders = {kind: next(tmp_path.glob(f"{kind}-*")) for kind in ("negatives", "pairs", "vectors")}
+    found = Negatives.load(folders["negatives"] / "cluster").documents
+    owner, targets = load_owner(folders["vectors"]), load_pairs(folders["pairs"])[0].targets
+    # Each document's vector stands before those of its sentences.
+    own = [np.flatnonzero(owner == document)[0] for document in range(owner.max() + 1)]
+    assert len(own) < len(owner)
+
+    def expected(rows):
+        groups = clustering.kmeans(load_vectors(folders["vectors"])[rows], 3, seed=0).assignments
+        return tables.cluster_negatives(groups, targets, 4, seed=0).documents
+
+    assert (found >= 0).any()
+    np.testing.assert_array_equal(found, expected(own))
+    assert (found != expected(np.arange(len(own)))).any()  # were sentences taken for documents
 
 
 def test_negatives_of_a_users_file(beir, tmp_path):
