@@ -90,19 +90,19 @@ def with_questions(folder: pathlib.Path, number: int) -> pathlib.Path:
 @functools.cache
 def with_every_document(folder: pathlib.Path, name: str) -> pathlib.Path:
     """A folder of some of the documents where every one answers a training question. Beside the data's own questions
-    each document has one that is made of it by rules: a sentence of its text, cut after 40 words (`sentence` of
-    `gr_jax.docids.pseudo_queries`), or its title where it has no sentence. It is the same whatever the other documents
-    are.
+    each document has one that is made of it by rules: some words of its text that stand together, about as many as
+    questions have (`span` of `gr_jax.docids.pseudo_queries`), or its title where it has no text. It is the same
+    whatever the other documents are.
 
     Args:
       folder: of the data.
       name: of the documents; see `subset`.
 
     Raises:
-      InputError: there is no such part, or a document that has neither sentence nor title.
+      InputError: there is no such part, or a document that has neither text nor title.
     """
     part = read_beir(folder, subset=subset(folder, name))
-    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{part.corpus.fingerprint[:8]}-{name}-every-document"
+    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{part.corpus.fingerprint[:8]}-{name}-span-of-each"
     if (made / "corpus.jsonl").is_file():  # written last
         return made
     own = _own_queries(part.corpus)
@@ -121,13 +121,13 @@ def with_every_document(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 def _own_queries(corpus: Corpus) -> dict[str, str]:
     """Document → a query of its own words."""
-    found = pseudo_queries(corpus, kinds={"sentence": 1, "title": 1})
+    found = pseudo_queries(corpus, kinds={"span": 1, "title": 1})
     own: dict[str, str] = {}
     for text, place in zip(found.texts, found.documents.tolist(), strict=True):
-        own.setdefault(corpus.doc_ids[place], text)  # sentences come before titles
+        own.setdefault(corpus.doc_ids[place], text)  # spans come before titles
     if len(own) < len(corpus):
         lacking = next(doc_id for doc_id in corpus.doc_ids if doc_id not in own)
-        raise InputError("a document has neither a sentence nor a title", "Leave it out.", value=lacking)
+        raise InputError("a document has neither text nor title", "Leave it out.", value=lacking)
     return own
 
 

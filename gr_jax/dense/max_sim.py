@@ -24,9 +24,9 @@ from gr_jax.errors import InputError
 MASKED = -1e4
 # Lengths that documents are padded to; each is compiled once.
 _LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
-# Queries and token vectors scored at a time: a CPU is fastest where their products fit its cache, any other device
-# where it has much to do at once.
-_ON_CPU, _ELSEWHERE = (8, 1 << 13), (64, 1 << 17)
+# Queries and token vectors scored at a time: a CPU is fastest where their products fit its cache and a block that was
+# read serves many queries, any other device where it has much to do at once.
+_ON_CPU, _ELSEWHERE = (32, 1 << 13), (64, 1 << 17)
 # Bytes of token vectors that a device keeps where nobody says whether it shall.
 _KEPT = 1 << 32
 # Tokens above which fewer queries are scored at a time, and queries that always are, or are made up to.
@@ -94,7 +94,7 @@ class MaxSimSearch:
       shard_documents: documents whose scores are held at a time.
       block_tokens: token vectors scored at a time; `batch · query length · block_tokens` products are in memory. None
         takes 8,192 on a CPU and 131,072 elsewhere.
-      batch: queries scored at a time, fewer where they are long. None takes 8 on a CPU and 64 elsewhere.
+      batch: queries scored at a time, fewer where they are long. None takes 32 on a CPU and 64 elsewhere.
       mesh: spread the documents of every block over all of its devices.
     """
 

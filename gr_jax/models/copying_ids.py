@@ -6,8 +6,9 @@ id: one of its own, and how much likelier its token is where it stands in the qu
 written last stands before it there. They are added, and not mixed as in CopyNet (Gu et al. 2016, arXiv 1603.06393,
 section 3.2): all ids of a copied token become likelier alike, and the network says which of them is meant.
 
-Logits of the whole vocabulary are held at every step, three times over, for each hypothesis: 80,000 ids, 32 questions
-and 20 hypotheses take a fifth of a gigabyte each time.
+What is written under a constraint is scored where somebody asks, and no logit of another id is computed, unless
+scores are normalised over the vocabulary: then logits of all of it are held at every step, three times over, for each
+hypothesis. 80,000 ids, 32 questions and 20 hypotheses take a fifth of a gigabyte each time.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from gr_jax.constraints.base import Scores
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.attention import segment_mask
+from gr_jax.models.copying_scores import CopyingScores
 from gr_jax.models.encoder_decoder import DecoderCache, EncoderDecoder
 from gr_jax.models.generative import Batch, EncoderDecoderModel, GenerativeDecoder
-from gr_jax.models.pawa import logits_of
+from gr_jax.models.pawa import AdaptiveTable, logits_of
 
 KIND = "copying_ids"
 UNCOPIED = -1  # of ids whose token is never copied, such as the one that ends what is written
@@ -70,13 +72,7 @@ class CopyingEncoderDecoder(EncoderDecoder):
           segments: of the source, where several queries share a row: no token stands before the first of its own.
         """
         texts, row_of_id, row_of_token = _rows(self.text_of, self.input_vocab_size)
-        before = jnp.pad(source[:, :-1], ((0, 0), (1, 0)))
-        if segments is not None:
-            before = jnp.where(segments == jnp.pad(segments[:, :-1], ((0, 0), (1, 0))), before, 0)
-        wrote = jnp.asarray(self.text_of, jnp.int32)[last]
-        written = (last != 0) & (last != self.start_token)
-        goes_on = (wrote[:, :, None] == before[:, None, :]) & (before != 0)[:, None, :] & written[:, :, None]
-        weights = self.copy_token[source][:, None, :] + self.copy_next * goes_on  # --> [B, T, S]
+        weights = self.copy_weights(source, last, segments)
         rows = row_of_token[source]
         real = seen & (source != 0)[:, None, :] & (rows >= 0)[:, None, :]
         at = jnp.arange(len(source))[:, None, None], jnp.arange(last.shape[1])[:, None], rows[:, None, :]
@@ -84,6 +80,18 @@ class CopyingEncoderDecoder(EncoderDecoder):
         table = jnp.full((*last.shape, texts + 1), -jnp.inf).at[at].max(jnp.where(real, weights, -jnp.inf))
         table = jnp.where(jnp.isfinite(table), table, 0.0).at[..., -1].set(0.0)
         return table[..., row_of_id] + self.id_bias
+
+    def copy_weights(
+        self, source: Int[Array, "B S"], last: Int[Array, "B T"], segments: Int[Array, "B S"] | None = None
+    ) -> Float[Array, "B T S"]:
+        """How much likelier each place of the source makes its token; see `copied`."""
+        before = jnp.pad(source[:, :-1], ((0, 0), (1, 0)))
+        if segments is not None:
+            before = jnp.where(segments == jnp.pad(segments[:, :-1], ((0, 0), (1, 0))), before, 0)
+        wrote = jnp.asarray(self.text_of, jnp.int32)[last]
+        written = (last != 0) & (last != self.start_token)
+        goes_on = (wrote[:, :, None] == before[:, None, :]) & (before != 0)[:, None, :] & written[:, :, None]
+        return self.copy_token[source][:, None, :] + self.copy_next * goes_on
 
 
 @functools.lru_cache(maxsize=8)
@@ -111,10 +119,19 @@ class CopyingCache:
 
 
 class CopyingFeatures(NamedTuple):
-    """What next-token scores are made of: the network's features, and what copying adds to logits."""
+    """What next-token scores are made of.
+
+    Attributes:
+      own: the network's features.
+      weights: how much likelier each place of the source makes its token.
+      last: the id that was written last.
+      source: the query's tokens; 0 is padding. One row serves all hypotheses.
+    """
 
     own: Float[Array, "batch beam d"]
-    copied: Float[Array, "batch beam vocab"]
+    weights: Float[Array, "batch beam source"]
+    last: Int[Array, "batch beam"]
+    source: Int[Array, "batch 1 source"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -142,14 +159,20 @@ class CopyingDecoder(GenerativeDecoder):
 
     def step(self, tokens, step, ancestors, cache):
         features, network = super().step(tokens, step, ancestors, cache.network)
-        copied = self._apply(cache.source, tokens, jnp.ones((1, 1, 1), bool), method="copied")
-        return CopyingFeatures(features, copied), CopyingCache(network, cache.source)
+        weights = self._apply(cache.source, tokens, method="copy_weights")
+        return CopyingFeatures(features, weights, tokens, cache.source[:, None]), CopyingCache(network, cache.source)
 
     def scores(self, features, level: int | Array, normalize: str) -> Scores:
-        from gr_jax.decoding import LogitScores
+        from gr_jax.decoding import LogitScores, TableScores
+        from gr_jax.decoding.decoder import LOGITS
 
-        own: Any = logits_of(features.own.astype(jnp.float32), self.table)
-        return LogitScores(own + features.copied, normalize, levels=self.levels, level=level, eos_id=self.eos_id)
+        source, own = features.source[:, 0], features.own.astype(jnp.float32)
+        if normalize in LOGITS and not isinstance(self.table, AdaptiveTable):
+            of_network = TableScores(own, self.table.astype(jnp.float32), normalize)
+            return CopyingScores(of_network, features.weights, source, self.module.text_of, self.params["id_bias"])
+        copied: Any = self._apply(source, features.last, jnp.ones((1, 1, 1), bool), method="copied")
+        logits = logits_of(own, self.table) + copied
+        return LogitScores(logits, normalize, levels=self.levels, level=level, eos_id=self.eos_id)
 
 
 class CopyingModel(EncoderDecoderModel):

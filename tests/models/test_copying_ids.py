@@ -13,7 +13,7 @@ from gr_jax.decoding import beam_search
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import T5Config, network_folder
-from gr_jax.models.copying_ids import UNCOPIED, CopyingDecoder, CopyingEncoderDecoder, CopyingModel
+from gr_jax.models.copying_ids import UNCOPIED, CopyingDecoder, CopyingEncoderDecoder, CopyingFeatures, CopyingModel
 from tests import compiled
 
 WORDS, END = 12, 11  # tokens of queries; ids of titles are twice as many, and one that ends them
@@ -63,6 +63,29 @@ def test_what_is_added_is_that_of_loops_over_tokens(network):
     expected = [[slow(params, source[row], one) for one in last[row]] for row in range(6)]
     np.testing.assert_allclose(got, expected, atol=1e-6)
     assert np.any(np.asarray(got) - params["id_bias"] != 0)
+
+
+def test_few_ids_have_the_scores_that_they_have_among_all(network):
+    """Beside loops over tokens, for each hypothesis and each way to ask."""
+    module, params = network
+    decoder = CopyingDecoder(module, jax.tree.map(jnp.asarray, params), eos_id=17)
+    rng, ids = np.random.default_rng(2), len(TEXT_OF)
+    source, last = np.array([[1, 3, 2, 0], [8, 6, 8, 5]]), rng.integers(0, ids, (2, 3))
+    features = rng.normal(size=(2, 3, 16)).astype(np.float32)
+    weights = module.apply({"params": params}, source, last, method="copy_weights")
+    scores = decoder.scores(CopyingFeatures(features, weights, last, source[:, None]), 0, "none")
+    added = np.array([[slow(params, source[row].tolist(), one) for one in last[row]] for row in range(2)])
+    expected = features @ np.asarray(decoder.table).T + added
+    tokens, parent = rng.integers(0, ids, (2, 3, 4)), rng.integers(0, 3, (2, 5))
+    np.testing.assert_allclose(scores.at(tokens), np.take_along_axis(expected, tokens, axis=-1), atol=1e-5)
+    flat = scores.at_parents(parent, tokens.reshape(2, -1)[:, :5])
+    rows = np.arange(2)[:, None]
+    np.testing.assert_allclose(flat, expected[rows, parent, tokens.reshape(2, -1)[:, :5]], atol=1e-5)
+    best, value = scores.top(3, below=9)
+    np.testing.assert_array_equal(best, np.argsort(-expected[..., :9], axis=-1)[..., :3])
+    np.testing.assert_allclose(value, -np.sort(-expected[..., :9], axis=-1)[..., :3], atol=1e-5)
+    np.testing.assert_allclose(scores.log_normalizer(), np.log(np.exp(expected).sum(axis=-1)), rtol=1e-5)
+    assert scores.vocab_size == ids and scores.normalize == "none"
 
 
 def test_examples_that_share_a_row_copy_each_from_its_own_query(network):
