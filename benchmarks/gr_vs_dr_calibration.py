@@ -40,16 +40,17 @@ def systems() -> dict[str, tuple[RecipeRun, str]]:
     """Title → run, and where in it the index is."""
     dsi = RecipeRun("main_job", DATA, "dsi_centroids")
     taught = RecipeRun("main_job", DATA, "dgr_dsi", trained=dsi, teacher=dgr.teacher(DATA))
+    expanded = RecipeRun("ngram", DATA, "bm25_doct5query")
     return {
         "BM25": (RecipeRun("ngram", DATA, "bm25"), OWN),
-        "BM25 + docT5query": (RecipeRun("ngram", DATA, "bm25_doct5query"), OWN),
+        "BM25 + docT5query": (expanded, OWN),
         "MiniLM": (dense_quality.ZERO_SHOT[DATA], OWN),
         "DPR": (dense_quality.DPR[DATA], OWN),
         "BM25 + DPR": (dense_quality.DPR[DATA], "hybrid/index"),
         "BM25 → cross-encoder": (dense_quality.CROSSED, OWN),
         "ColBERT": (dense_quality.small(DATA, "colbert")[0], OWN),
         "DSI": (dsi, OWN),
-        "DSI-QG": (RecipeRun("main_job", DATA, "dsi_qg"), OWN),
+        "DSI-QG": (RecipeRun("main_job", DATA, "dsi_qg", trained=expanded), OWN),
         "DSI + DGR": (taught, OWN),
         "GR-codebook": (gr_vs_dr_codebook.runs(DATA)[0], OWN),
         "DSI on clusters": (gdr_quality.headline(DATA, "dsi_clusters"), OWN),

@@ -31,6 +31,7 @@ from benchmarks.gr_vs_dr_growth import (
     MEASURES,
     SEEDS,
     SPLIT,
+    TITLES_RATE,
     curve,
     difference,
     of_slopes,
@@ -68,7 +69,7 @@ def runs(part: str, seed: int = 0) -> dict[str, RecipeRun]:
         "GR-codebook": RecipeRun(
             GROUP, DATA, "dsi_codebook", f"matched_{seed}", flags=(f"Vectors.max_length={LENGTH}", *writing)
         ),
-        "GR-text": RecipeRun(GROUP, DATA, "genre", f"matched_{seed}", flags=writing),
+        "GR-text": RecipeRun(GROUP, DATA, "genre", f"matched_{seed}", flags=(*writing, TITLES_RATE)),
     }
     return {system: dataclasses.replace(run, every_document=part) for system, run in made.items()}
 

@@ -35,12 +35,14 @@ PYTHON_DOCS = "python_docs"  # no folder: the documentation of what is installed
 PYTHON_DOCS_GIN = "gin_configs/data/python_docs.gin"  # of which a system of its own says so itself
 # What settings have in the place of folders of other runs.
 _ENCODER, _QUERIES, _TEACHER = "encoder", "queries", "teacher"
-# What is taken of a run that is trained already → what it is called here. Most take the model. MINDER takes the queries
-# that were generated. LTRGR and DGR take both, and the model is their student.
+# What is taken of a run that is trained already → what it is called here. Most take the model. MINDER and DSI-QG take
+# the queries that were generated. LTRGR and DGR take both, and the model is their student.
 _TAKEN = {"model": "model", "query_model": "query_model"}
 _GENERATED = {"generator": "generator", "generated": "generated"}
 _STUDENTS = {**_GENERATED, "model": "student"}
-_TAKEN_BY = {"minder": _GENERATED, "ltrgr": _STUDENTS, "dgr": _STUDENTS, "dgr_dsi": {"model": "student"}}
+_TAKEN_BY = {
+    "minder": _GENERATED, "dsi_qg": _GENERATED, "ltrgr": _STUDENTS, "dgr": _STUDENTS, "dgr_dsi": {"model": "student"}
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +65,8 @@ class RecipeRun:
       budget: of `gin_configs/budgets/`; "" leaves the system's own.
       ablation: of `gin_configs/ablations/`, read last; "" is none.
       flags: gin bindings, over all of these.
-      trained: the run whose model this one's is, by the same settings, or its student's, or of `minder` its generated
-        queries; it is not trained again.
+      trained: the run whose model this one's is, by the same settings, or its student's, or of `minder` and `dsi_qg`
+        its generated queries; it is not trained again.
       encoder: the run of `dpr` whose encoder this one takes for its documents.
       queries: the run of `bm25_doct5query` whose generated queries this one is trained with.
       teacher: the run that teaches this one, of `dgr` or `dgr_dsi`.
