@@ -24,13 +24,14 @@ from gr_jax.errors import InputError
 MASKED = -1e4
 # Lengths that documents are padded to; each is compiled once.
 _LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
-# Queries and token vectors scored at a time: a CPU is fastest where their products fit its cache and a block that was
-# read serves many queries, any other device where it has much to do at once.
-_ON_CPU, _ELSEWHERE = (32, 1 << 13), (64, 1 << 17)
+# Queries, tokens of each above which they are fewer, and token vectors scored at a time. A CPU is fastest where their
+# products fit its cache and a block that was read serves many queries, any other device where it has much to do at
+# once.
+_ON_CPU, _ELSEWHERE = (32, 16, 1 << 13), (64, 64, 1 << 17)
 # Bytes of token vectors that a device keeps where nobody says whether it shall.
 _KEPT = 1 << 32
-# Tokens above which fewer queries are scored at a time, and queries that always are, or are made up to.
-_LONG, _LEAST = 64, 8
+# Queries that are always scored at a time, or are made up to.
+_LEAST = 8
 
 
 def max_sim(
@@ -94,7 +95,8 @@ class MaxSimSearch:
       shard_documents: documents whose scores are held at a time.
       block_tokens: token vectors scored at a time; `batch · query length · block_tokens` products are in memory. None
         takes 8,192 on a CPU and 131,072 elsewhere.
-      batch: queries scored at a time, fewer where they are long. None takes 32 on a CPU and 64 elsewhere.
+      batch: queries scored at a time, fewer where they are long: above 16 tokens on a CPU, above 64 elsewhere. None
+        takes 32 on a CPU and 64 elsewhere.
       mesh: spread the documents of every block over all of its devices.
     """
 
@@ -109,7 +111,7 @@ class MaxSimSearch:
         mesh: Mesh | None = None,
     ):
         on_cpu = jax.default_backend() == "cpu"
-        queries, tokens = _ON_CPU if on_cpu else _ELSEWHERE
+        queries, self._long, tokens = _ON_CPU if on_cpu else _ELSEWHERE
         self._batch = queries if batch is None else batch
         self._block_tokens = tokens if block_tokens is None else block_tokens
         sizes = (shard_documents, self._block_tokens, self._batch)
@@ -162,9 +164,11 @@ class MaxSimSearch:
         start = 0
         while start < len(queries):
             rows = order[start : start + self._batch]
-            rows = rows[: max(_LEAST, self._batch * _LONG // max(int(lengths[rows[-1]]), 1))]
+            fewer = self._batch * self._long // max(int(lengths[rows[-1]]), 1)
+            if fewer < len(rows):
+                rows = rows[: max(_LEAST, 1 << (max(fewer, 1).bit_length() - 1))]  # what they are made up to
             start += len(rows)
-            width = _bucket(int(lengths[rows[-1]]))
+            width = int(lengths[rows[-1]])
             asked = self._prepare(queries[rows, :width], weights[rows, :width])
             mask = None if allowed is None else allowed[rows]
             own = places[rows], best[rows]
