@@ -24,6 +24,7 @@ _COPIED = ("corpus.", "queries.")
 _SPLITS = ("train", "dev", "test")
 _HEAD = "query-id\tcorpus-id\tscore\n"
 OWN_QUERY = "own-"  # begins the id of a query that a document gets of its own words
+OWN_KIND = "span"  # of pseudo-query that this is
 
 NINE_TENTHS = "nine_tenths"
 
@@ -90,9 +91,8 @@ def with_questions(folder: pathlib.Path, number: int) -> pathlib.Path:
 @functools.cache
 def with_every_document(folder: pathlib.Path, name: str) -> pathlib.Path:
     """A folder of some of the documents where every one answers a training question. Beside the data's own questions
-    each document has one that is made of it by rules: some words of its text that stand together, about as many as
-    questions have (`span` of `gr_jax.docids.pseudo_queries`), or its title where it has no text. It is the same
-    whatever the other documents are.
+    each document has one that is made of it by rules: 4 to 16 words of its text that stand together (`OWN_KIND` of
+    `gr_jax.docids.pseudo_queries`), or its title where it has no text. It is the same whatever the other documents are.
 
     Args:
       folder: of the data.
@@ -102,7 +102,9 @@ def with_every_document(folder: pathlib.Path, name: str) -> pathlib.Path:
       InputError: there is no such part, or a document that has neither text nor title.
     """
     part = read_beir(folder, subset=subset(folder, name))
-    made = harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{part.corpus.fingerprint[:8]}-{name}-span-of-each"
+    made = (
+        harness.CHECKOUT / "runs" / "subsets" / f"{folder.name}-{part.corpus.fingerprint[:8]}-{name}-{OWN_KIND}-of-each"
+    )
     if (made / "corpus.jsonl").is_file():  # written last
         return made
     own = _own_queries(part.corpus)
@@ -121,7 +123,7 @@ def with_every_document(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 def _own_queries(corpus: Corpus) -> dict[str, str]:
     """Document → a query of its own words."""
-    found = pseudo_queries(corpus, kinds={"span": 1, "title": 1})
+    found = pseudo_queries(corpus, kinds={OWN_KIND: 1, "title": 1})
     own: dict[str, str] = {}
     for text, place in zip(found.texts, found.documents.tolist(), strict=True):
         own.setdefault(corpus.doc_ids[place], text)  # spans come before titles

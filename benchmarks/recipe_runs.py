@@ -195,7 +195,8 @@ class RecipeRun:
             if other is not None:
                 other.make()
         if self.trained is not None:
-            self.trained.train()  # what it reached is a matter of its own rows
+            # What it reached is a matter of its own rows. docT5query trains before it writes the queries.
+            self.trained.make() if self.trained.system == "bm25_doct5query" else self.trained.train()
             for stage, name in _TAKEN_BY.get(self.system, _TAKEN).items():
                 copy_stage(self.trained.folder / stage, self.folder / name)
 
@@ -250,7 +251,7 @@ class RecipeRun:
             **({"subset": self.subset} if self.subset else {}),
             **({"questions": self.questions} if self.questions else {}),
             **({"labels": self.labels} if self.labels is not None else {}),
-            **({"every_document": self.every_document} if self.every_document else {}),
+            **({"every_document": [self.every_document, derived_data.OWN_KIND]} if self.every_document else {}),
             **({"takes": list(taken)} if taken else {}),
             **({"taught_by": self.taught_by} if self.taught_by != "hybrid" else {}),
         }

@@ -30,8 +30,9 @@ _LENGTHS = (16, 32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
 _ON_CPU, _ELSEWHERE = (32, 16, 1 << 13), (64, 64, 1 << 17)
 # Bytes of token vectors that a device keeps where nobody says whether it shall.
 _KEPT = 1 << 32
-# Queries that are always scored at a time, or are made up to.
-_LEAST = 8
+# Queries that are always scored at a time, or are made up to; tokens up to which they are padded to a multiple of 8,
+# and longer ones as documents are.
+_LEAST, _PLAIN = 8, 64
 
 
 def max_sim(
@@ -164,11 +165,12 @@ class MaxSimSearch:
         start = 0
         while start < len(queries):
             rows = order[start : start + self._batch]
-            fewer = self._batch * self._long // max(int(lengths[rows[-1]]), 1)
-            if fewer < len(rows):
-                rows = rows[: max(_LEAST, 1 << (max(fewer, 1).bit_length() - 1))]  # what they are made up to
+            most = max(_LEAST, self._batch * self._long // max(int(lengths[rows[-1]]), 1))
+            if self._height(len(rows)) > most:
+                rows = rows[: 1 << (most.bit_length() - 1)]
             start += len(rows)
             width = int(lengths[rows[-1]])
+            width = width if width <= _PLAIN else _bucket(width)
             asked = self._prepare(queries[rows, :width], weights[rows, :width])
             mask = None if allowed is None else allowed[rows]
             own = places[rows], best[rows]
@@ -228,9 +230,12 @@ class MaxSimSearch:
         return queries, weights
 
     def _prepare(self, queries: np.ndarray, weights: np.ndarray) -> tuple[Array, Array]:
-        count = min(self._batch, max(_LEAST, 1 << (len(queries) - 1).bit_length()))  # few are compiled
-        vectors, padded = (jnp.asarray(array) for array in _pad_queries(queries, weights, count))
+        vectors, padded = (jnp.asarray(array) for array in _pad_queries(queries, weights, self._height(len(queries))))
         return vectors, padded
+
+    def _height(self, count: int) -> int:
+        """What so many queries are made up to, so that few heights are compiled."""
+        return min(self._batch, max(_LEAST, 1 << (count - 1).bit_length()))
 
     def _score_shard(
         self, asked: tuple[Array, Array], shard: int, count: int, allowed: np.ndarray | None

@@ -6,9 +6,9 @@ id: one of its own, and how much likelier its token is where it stands in the qu
 written last stands before it there. They are added, and not mixed as in CopyNet (Gu et al. 2016, arXiv 1603.06393,
 section 3.2): all ids of a copied token become likelier alike, and the network says which of them is meant.
 
-What is written under a constraint is scored where somebody asks, and no logit of another id is computed, unless
-scores are normalised over the vocabulary: then logits of all of it are held at every step, three times over, for each
-hypothesis. 80,000 ids, 32 questions and 20 hypotheses take a fifth of a gigabyte each time.
+Where nobody normalises over the vocabulary, ids are scored that somebody asks for: under a trie, a few thousand at a
+step. Else logits of the whole vocabulary are held at every step, three times over, for each hypothesis: 80,000 ids, 32
+questions and 20 hypotheses take a fifth of a gigabyte each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gr_jax.constraints.base import Scores
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.models.attention import segment_mask
-from gr_jax.models.copying_scores import CopyingScores
+from gr_jax.models.copying_id_scores import CopyingIdScores
 from gr_jax.models.encoder_decoder import DecoderCache, EncoderDecoder
 from gr_jax.models.generative import Batch, EncoderDecoderModel, GenerativeDecoder
 from gr_jax.models.pawa import AdaptiveTable, logits_of
@@ -125,13 +125,13 @@ class CopyingFeatures(NamedTuple):
       own: the network's features.
       weights: how much likelier each place of the source makes its token.
       last: the id that was written last.
-      source: the query's tokens; 0 is padding. One row serves all hypotheses.
+      source: the query's tokens, the same of all hypotheses; 0 is padding.
     """
 
     own: Float[Array, "batch beam d"]
     weights: Float[Array, "batch beam source"]
     last: Int[Array, "batch beam"]
-    source: Int[Array, "batch 1 source"]
+    source: Int[Array, "batch beam source"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -159,19 +159,24 @@ class CopyingDecoder(GenerativeDecoder):
 
     def step(self, tokens, step, ancestors, cache):
         features, network = super().step(tokens, step, ancestors, cache.network)
-        weights = self._apply(cache.source, tokens, method="copy_weights")
-        return CopyingFeatures(features, weights, tokens, cache.source[:, None]), CopyingCache(network, cache.source)
+        weights: Any = self._apply(cache.source, tokens, method="copy_weights")
+        source = jnp.broadcast_to(cache.source[:, None], weights.shape)
+        return CopyingFeatures(features, weights, tokens, source), CopyingCache(network, cache.source)
 
     def scores(self, features, level: int | Array, normalize: str) -> Scores:
         from gr_jax.decoding import LogitScores, TableScores
         from gr_jax.decoding.decoder import LOGITS
 
         source, own = features.source[:, 0], features.own.astype(jnp.float32)
+
+        def copied() -> Any:
+            return self._apply(source, features.last, jnp.ones((1, 1, 1), bool), method="copied")
+
         if normalize in LOGITS and not isinstance(self.table, AdaptiveTable):
             of_network = TableScores(own, self.table.astype(jnp.float32), normalize)
-            return CopyingScores(of_network, features.weights, source, self.module.text_of, self.params["id_bias"])
-        copied: Any = self._apply(source, features.last, jnp.ones((1, 1, 1), bool), method="copied")
-        logits = logits_of(own, self.table) + copied
+            bias = self.params["id_bias"]
+            return CopyingIdScores(of_network, features.weights, source, self.module.text_of, bias, copied)
+        logits = logits_of(own, self.table) + copied()
         return LogitScores(logits, normalize, levels=self.levels, level=level, eos_id=self.eos_id)
 
 

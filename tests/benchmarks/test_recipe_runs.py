@@ -203,7 +203,8 @@ def test_every_document_has_a_question_of_its_own_words(monkeypatch, tmp_path):
     assert list(own.values()) == [{one: 1} for one in made.corpus.doc_ids]
     for one, text in zip(own, made.query_texts(list(own)), strict=True):
         (document,) = own[one]
-        assert text in made.corpus[made.corpus.index_of(document)].text
+        found = made.corpus[made.corpus.index_of(document)].text
+        assert text in found and len(text.split()) <= 16 and text != found
         assert larger.query_texts([one]) == [text]
     assert few.folder.name == "animals-few_every_document-seal" and few.configs() != more.configs()
     with pytest.raises(InputError, match="several kinds"):
@@ -250,3 +251,16 @@ def test_sets_are_counted_from_what_is_recorded(monkeypatch, tmp_path):
         )
         records.write(tmp_path / "combination.json", row.name, record)
     assert combination.above_both() == {"sets with p < .05": 2}
+
+
+@pytest.mark.parametrize(
+    "system, taken_from, first", [("dsi_qg", "bm25_doct5query", "make"), ("minder", "minder", "train")]
+)
+def test_generated_queries_are_taken(monkeypatch, system, taken_from, first):
+    """docT5query writes them when it has trained; MINDER writes them before it trains."""
+    done = []
+    monkeypatch.setattr(RecipeRun, "make", lambda run: done.append(("make", run.system)))
+    monkeypatch.setattr(RecipeRun, "train", lambda run: done.append(("train", run.system)))
+    monkeypatch.setattr(recipe_runs, "copy_stage", lambda made, to: done.append((made.name, to.name)))
+    RecipeRun("g", "animals", system, "taking", trained=RecipeRun("g", "animals", taken_from))._take()
+    assert done == [(first, taken_from), ("generator", "generator"), ("generated", "generated")]

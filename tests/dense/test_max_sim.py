@@ -137,6 +137,25 @@ def test_queries_of_any_lengths_are_asked_together(batch):
     np.testing.assert_array_equal(index[3], np.flatnonzero(allowed[3])[:5])
 
 
+@pytest.mark.parametrize("tokens, most, width", [(8, 32, 8), (17, 16, 24), (24, 16, 24), (64, 8, 64), (70, 8, 72)])
+def test_long_questions_are_asked_fewer_at_a_time(monkeypatch, tokens, most, width):
+    """On a CPU, whose cache their products fit; what is left over is made up to no more."""
+    rng, asked = np.random.default_rng(5), []
+    score_block = max_sim_lib._score_block
+
+    def spy(queries, *others):
+        asked.append(queries.shape)
+        return score_block(queries, *others)
+
+    monkeypatch.setattr(max_sim_lib, "_score_block", spy)
+    documents = _documents(rng, [3, 5])
+    queries = _unit(rng.normal(size=(most + most // 2 + 2, tokens, 8)))
+    index, found = MaxSimSearch(TokenVectors.of(documents)).search(queries, np.ones(queries.shape[:2]), 1)
+    assert {shape[0] for shape in asked} <= {most, max(8, most // 2)} and {shape[1] for shape in asked} == {width}
+    scores = _loop(queries, np.ones(queries.shape[:2]), documents)
+    np.testing.assert_allclose(found[:, 0], scores.max(axis=1), atol=1e-4)
+
+
 def test_candidates_are_scored_for_their_own_query():
     rng = np.random.default_rng(3)
     documents = _documents(rng, rng.integers(1, 40, 15))

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from gr_jax.constraints import TokenTextTrie
-from gr_jax.decoding import beam_search
+from gr_jax.decoding import LogitScores, beam_search
+from gr_jax.decoding.backoff import step_decoder
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
 from gr_jax.models import T5Config, network_folder
+from gr_jax.models.copying_id_scores import CopyingIdScores
 from gr_jax.models.copying_ids import UNCOPIED, CopyingDecoder, CopyingEncoderDecoder, CopyingFeatures, CopyingModel
 from tests import compiled
 
@@ -73,7 +75,8 @@ def test_few_ids_have_the_scores_that_they_have_among_all(network):
     source, last = np.array([[1, 3, 2, 0], [8, 6, 8, 5]]), rng.integers(0, ids, (2, 3))
     features = rng.normal(size=(2, 3, 16)).astype(np.float32)
     weights = module.apply({"params": params}, source, last, method="copy_weights")
-    scores = decoder.scores(CopyingFeatures(features, weights, last, source[:, None]), 0, "none")
+    each = np.broadcast_to(source[:, None], weights.shape)
+    scores = decoder.scores(CopyingFeatures(features, weights, last, each), 0, "none")
     added = np.array([[slow(params, source[row].tolist(), one) for one in last[row]] for row in range(2)])
     expected = features @ np.asarray(decoder.table).T + added
     tokens, parent = rng.integers(0, ids, (2, 3, 4)), rng.integers(0, 3, (2, 5))
@@ -86,6 +89,29 @@ def test_few_ids_have_the_scores_that_they_have_among_all(network):
     np.testing.assert_allclose(value, -np.sort(-expected[..., :9], axis=-1)[..., :3], atol=1e-5)
     np.testing.assert_allclose(scores.log_normalizer(), np.log(np.exp(expected).sum(axis=-1)), rtol=1e-5)
     assert scores.vocab_size == ids and scores.normalize == "none"
+
+
+def test_padding_is_copied_by_no_id():
+    """Not even by one that writes token 0."""
+    nothing = LogitScores(jnp.zeros((1, 1, 3)), "none")
+    weights, bias = jnp.full((1, 1, 2), 5.0), jnp.zeros(3)
+    scores = CopyingIdScores(nothing, weights, jnp.array([[2, 0]]), (0, 1, 2), bias, lambda: jnp.zeros((1, 1, 3)))
+    np.testing.assert_array_equal(scores.at(jnp.array([[[0, 1, 2]]])), [[[0, 0, 5]]])
+
+
+def test_siblings_can_wait_for_a_step(network):
+    """Backoff leaves some hypotheses out of a step, and pads what the decoder gives of the others."""
+    module, params = network
+    decoder = CopyingDecoder(module, jax.tree.map(jnp.asarray, params), eos_id=17)
+    queries = np.array([[1, 3, 2, 0], [8, 6, 5, 1]])
+
+    def step(decoder):
+        live = jnp.zeros((2, 5), jnp.int32), 0, jnp.zeros((2, 5, 4), jnp.int32)
+        cache = decoder.start(queries, beams=5, max_len=4)
+        features, _ = step_decoder(decoder, *live, cache, jnp.zeros((2, 5)), beams=3)
+        return decoder.scores(features, 0, "none").at(live[0][..., None])
+
+    assert jax.eval_shape(step, decoder).shape == (2, 5, 1)
 
 
 def test_examples_that_share_a_row_copy_each_from_its_own_query(network):

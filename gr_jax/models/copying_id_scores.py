@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from gr_jax.constraints.base import Scores
 from gr_jax.top_k import top_k
 
 
-class CopyingScores:
+class CopyingIdScores:
     """Logits of a network, with a bias for each id, and more for ids whose token stands in the query.
 
     Args:
@@ -23,6 +23,8 @@ class CopyingScores:
       source: the query's tokens; 0 is padding.
       text_of: the token that each id writes; −1: it is never copied.
       bias: of each id.
+      every: gives what is added to all ids, for those who ask for the whole vocabulary: a table of it is cheaper then
+        than comparing each id with each place.
     """
 
     def __init__(
@@ -32,14 +34,15 @@ class CopyingScores:
         source: Int[Array, "batch source"],
         text_of: Sequence[int],
         bias: Float[Array, " vocab"],
+        every: Callable[[], Float[Array, "batch beam vocab"]],
     ):
         self.normalize, self.vocab_size = own.normalize, len(text_of)
-        self._own, self._weights, self._source, self._bias = own, weights, source, bias
+        self._own, self._weights, self._source, self._bias, self._every = own, weights, source, bias, every
         self._text_of = jnp.asarray(np.asarray(text_of, np.int32))
 
-    def __copy__(self) -> CopyingScores:
+    def __copy__(self) -> CopyingIdScores:
         """What a copy's scores cache stays with it: it may be used in a branch of `lax.cond`."""
-        new = object.__new__(CopyingScores)
+        new = object.__new__(CopyingIdScores)
         new.__dict__ = {**self.__dict__, "_own": copy.copy(self._own)}
         return new
 
@@ -52,15 +55,15 @@ class CopyingScores:
         return self._own.at_parents(parent, tokens) + self._added(tokens, weights, self._source[:, None])
 
     def top(self, n: int, below: int | None = None) -> tuple[Int[Array, "batch beam n"], Float[Array, "batch beam n"]]:
-        scores, tokens = top_k(self._every(below), n)
+        scores, tokens = top_k(self._logits()[..., :below], n)
         return tokens, scores
 
     def log_normalizer(self) -> Float[Array, "batch beam"]:
-        return jax.nn.logsumexp(self._every(None), axis=-1)
+        return jax.nn.logsumexp(self._logits(), axis=-1)
 
-    def _every(self, below: int | None) -> Float[Array, "batch beam vocab"]:
-        tokens = jnp.arange(self.vocab_size if below is None else min(below, self.vocab_size), dtype=jnp.int32)
-        return self.at(jnp.broadcast_to(tokens, (*self._weights.shape[:2], len(tokens))))
+    def _logits(self) -> Float[Array, "batch beam vocab"]:
+        ids = jnp.arange(self.vocab_size, dtype=jnp.int32)
+        return self._own.at(jnp.broadcast_to(ids, (*self._weights.shape[:2], len(ids)))) + self._every()
 
     def _added(
         self, tokens: Int[Array, ...], weights: Float[Array, "... source"], source: Int[Array, "... source"]
