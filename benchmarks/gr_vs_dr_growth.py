@@ -10,8 +10,9 @@ first 10,000 documents, as many steps, looks on dev after as many, and the best 
 pairs; writers pack pairs into 16 rows of 64 tokens, so that theirs has about as many. Bi-encoder and late interaction
 are those of the other studies, of 31 random negatives and width 128. GR-codebook writes six codes and a number
 (`dsi_codebook`), of codebooks that are not fitted together. GR-text writes titles (`genre`), and learns at a fifth of
-GENRE's own rate, at which every look on dev was below the start. States of the tokens of documents that join are read
-once and lie on the disk, 8 GB of all; each training of late interaction projects them.
+GENRE's own rate, at which every look on dev is far below the start. At the fifth looks are still a little below, so
+that seed 0 keeps its start. States of the tokens of documents that join are read once and lie on the disk, 8 GB of all;
+each training of late interaction projects them.
 
 End points have three seeds, of the training; every question's mean over them is taken. Sizes between have one. A slope
 is a measure's change with a doubling of the documents: least squares over the sizes, of every question, with an
