@@ -48,7 +48,7 @@ MEASURE = "RR@10"
 MEASURES = ("Success@1", "Success@10", MEASURE)
 GENERATIVE, DENSE = ("GR-codebook", "GR-text"), ("DR", "MVDR")
 LENGTH = 64
-TITLES_RATE = "Training.learning_rate=1e-5"
+TITLES_RATE = "Training.learning_rate=1e-5"  # at GENRE's own rate dev falls far below the start
 JOINED = "Identifiers.refits=0"  # codebooks that are fitted closely to some documents serve others a little less
 STEPS = 300
 RATES = {"query": 0.8, "pseudo": 0.2}
