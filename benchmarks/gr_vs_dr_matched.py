@@ -35,6 +35,7 @@ from benchmarks.gr_vs_dr_growth import (
     curve,
     difference,
     of_slopes,
+    without_looks,
 )  # fmt: skip
 from benchmarks.recipe_runs import RecipeRun, mean_over_seeds
 from gr_jax.evaluation import Evaluation
@@ -60,7 +61,7 @@ def runs(part: str, seed: int = 0) -> dict[str, RecipeRun]:
         "PseudoQueries.kinds={}",
     )  # fmt: skip
     writing = (
-        *_of("Training"), f"Training.seed={seed}", "Training.keep_best=None", "Training.batch_size=9",
+        *_of("Training"), f"Training.seed={seed}", "Training.batch_size=9",
         "Training.rates={'query': 1.0}", "PseudoQueries.kinds={}",
     )  # fmt: skip
     made = {
@@ -76,8 +77,8 @@ def runs(part: str, seed: int = 0) -> dict[str, RecipeRun]:
 
 def _of(training: str) -> tuple[str, ...]:
     """Flags of how long is trained."""
-    often = {"steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": max(1, STEPS // 4)}
-    return tuple(f"{training}.{name}={value}" for name, value in often.items())
+    often = {"steps": STEPS, "checkpoint_every": max(1, STEPS // 4)}
+    return (*(f"{training}.{name}={value}" for name, value in often.items()), *without_looks(training))
 
 
 @functools.cache
