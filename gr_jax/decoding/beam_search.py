@@ -1,7 +1,8 @@
 """Beam search over a constraint's candidates.
 
 What makes it cheap: only the tokens that the constraint allows are ranked, never the vocabulary; keys and values are
-written once and hypotheses remember which slots are their ancestors; the first step runs one beam and the beam grows.
+written once and hypotheses remember which slots are their ancestors; the first step runs one beam and the beam grows,
+and it shrinks again where most docids are at their end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from gr_jax.constraints.base import Constraint, State
@@ -24,6 +24,7 @@ from gr_jax.decoding.history import History, Kept
 from gr_jax.decoding.hypotheses import Extensions, Live, extensions_of, follow, last_tokens, pad_axis, pad_live, write
 from gr_jax.decoding.lookahead import Ahead, Lookahead, check_lookahead
 from gr_jax.decoding.merging import WAYS, merge_equal
+from gr_jax.decoding.narrowing import narrower_widths, narrowing_loop
 from gr_jax.decoding.processors import Processor, Written, process
 from gr_jax.decoding.scores import check_vocabulary
 from gr_jax.errors import InputError
@@ -229,6 +230,9 @@ def _check_lookahead(
         raise InputError("a lookahead goes with neither groups of beams nor backoff", "Give groups=1 and backoff=None.")
 
 
+_Carry = tuple[Array, Live, _Found]
+
+
 class _Search(NamedTuple):
     decoder: Decoder
     constraint: Constraint
@@ -344,7 +348,7 @@ class _Search(NamedTuple):
         return jax.tree.map(lambda leaf: leaf[rows, index].reshape(batch, -1, *leaf.shape[2:]), both)
 
     def loop(self, live: Live, found: _Found, start: int) -> tuple[Live, _Found]:
-        """The remaining steps by one body that serves them all."""
+        """The remaining steps: of the first half of the hypotheses, or an eighth, where no query needs the others."""
         live = pad_live(live, self.most_live)
         complete = _nothing(live) if found.complete is None else found.complete
         complete = jax.tree.map(lambda leaf: leaf[:, : self.beams], complete)
@@ -354,23 +358,26 @@ class _Search(NamedTuple):
         # that is kept on the way is asked for.
         only_fall = not self.sums and not self.processors and self.normalize != "none" and found.history is None
 
-        def body(carry):
+        def needs_behind(carry: _Carry, place: int) -> Array:
+            """Whether a hypothesis from a place on can still become one of the best."""
             step, live, found = carry
-            live_next, found = self.step(live, found, step, steps)
-            live_next = live if live_next is None else pad_live(live_next, self.most_live)
-            return step + 1, live_next, found
-
-        def can_improve(carry):
-            step, live, found = carry
-            best = jnp.max(live.scores, axis=1)
-            bound: float | Array = -math.inf
+            best, bound = live.scores[:, place:], jnp.float32(-math.inf)
             if only_fall:
+                assert found.complete is not None
                 # The best that a hypothesis can become is what it is, at the kinder penalty.
                 best = jnp.maximum(best / self.penalty(step + 1), best / self.penalty(self.max_len))
-                bound = jnp.min(found.complete.scores, axis=1)
+                bound = jnp.min(found.complete.scores, axis=1, keepdims=True)
             return (step < self.max_len) & jnp.any(best > bound)
 
-        _, live, found = lax.while_loop(can_improve, body, (jnp.int32(start), live, found))
+        def body(carry: _Carry, width: int) -> _Carry:
+            step, live, found = carry
+            following, found = self.step(jax.tree.map(lambda leaf: leaf[:, :width], live), found, step, steps)
+            return step + 1, live if following is None else pad_live(following, self.most_live), found
+
+        # Hypotheses are sorted, unless they are in groups. Free text has as many of them at every step.
+        narrows = self.groups == 1 and not self.constraint.open_ended
+        widths = narrower_widths(self.most_live) if narrows else [self.most_live]
+        _, live, found = narrowing_loop((jnp.int32(start), live, found), widths, needs_behind, body)
         return live, found
 
 
