@@ -7,13 +7,16 @@ in every row, and the row of the slope counts how many there are of each seed, a
 
 All four have one protocol: training questions with their answers and, a fifth of the pairs, pseudo-queries of the
 first 10,000 documents, and as many steps. A step has 32 pairs; writers pack pairs into 16 rows of 64 tokens, so that
-theirs has about as many. Three look on dev after as many steps, and keep the best parameters of these. Bi-encoder and
-late interaction are those of the other studies, of 31 random negatives and width 128. GR-codebook writes six codes and
-a number (`dsi_codebook`), of codebooks that are not fitted together. GR-text writes titles (`genre`), and learns at a
-fifth of GENRE's own rate, at which every look on dev is far below the start. At the fifth looks are a little below it,
-by less than 400 questions can show. The best of all looks would be no training, and the same for every seed, so that
-GR-text keeps its last parameters and does not look. States of the tokens of documents that join are read once and lie
-on the disk, 8 GB of all; each training of late interaction projects them.
+theirs has about as many. Bi-encoder and late interaction are those of the other studies, of 31 random negatives and
+width 128. GR-codebook writes six codes and a number (`dsi_codebook`), of codebooks that are not fitted together.
+GR-text writes titles (`genre`). DR, MVDR and GR-codebook look on dev every 100 steps, and keep their best parameters.
+
+GR-text learns at a fifth of GENRE's own rate, does not look, and keeps its last parameters. At GENRE's rate every look
+on dev was far below the start. At the fifth looks were a little below it, by less than 400 questions can show. So the
+best of the looks was no training, and the same for every seed.
+
+States of the tokens of documents that join are read once and lie on the disk, 8 GB of all; each training of late
+interaction projects them.
 
 End points have three seeds, of the training; every question's mean over them is taken. Sizes between have one. A slope
 is a measure's change with a doubling of the documents: least squares over the sizes, of every question, with an

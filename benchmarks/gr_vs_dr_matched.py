@@ -2,11 +2,11 @@
 
 At 10,000 and at 32,000 introductions of `wiki_intro_179k` the four systems are trained anew, on the same pairs: the
 training questions with their answers, and for every document some words of its own text with the document
-(`derived_data.with_every_document`). Pseudo-queries are left out. All have as many steps, at both sizes, and the last
-parameters are taken. A step has 32 pairs. Writers pack pairs into 9 rows of 64 tokens, so that theirs has about as
-many. Each row says how often the system went through the pairs, and what share of them it saw, which has to be all.
-Codebooks are fitted on the documents of each size, and together, since no document joins. Otherwise systems are those
-of `benchmarks.gr_vs_dr_growth`.
+(`derived_data.with_every_document`). Pseudo-queries are left out. All have as many steps, at both sizes. Nobody looks
+on dev, and the last parameters are taken. A step has 32 pairs. Writers pack pairs into 9 rows of 64 tokens, so that
+theirs has about as many. Each row says how often the system went through the pairs, and what share of them it saw,
+which has to be all. Codebooks are fitted on the documents of each size, and together, since no document joins.
+Otherwise systems are those of `benchmarks.gr_vs_dr_growth`.
 
 Both sizes are end points, of three seeds each. Two sizes make a slope the difference between them over the doublings.
 """
@@ -76,7 +76,7 @@ def runs(part: str, seed: int = 0) -> dict[str, RecipeRun]:
 
 
 def _of(training: str) -> tuple[str, ...]:
-    """Flags of how long is trained."""
+    """Flags of how long is trained, without looks on dev."""
     often = {"steps": STEPS, "checkpoint_every": max(1, STEPS // 4)}
     return (*(f"{training}.{name}={value}" for name, value in often.items()), *without_looks(training))
 

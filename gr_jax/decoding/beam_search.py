@@ -1,8 +1,8 @@
 """Beam search over a constraint's candidates.
 
 What makes it cheap: only the tokens that the constraint allows are ranked, never the vocabulary; keys and values are
-written once and hypotheses remember which slots are their ancestors; the first step runs one beam and the beam grows,
-and it shrinks again where most docids are at their end.
+written once and hypotheses remember which slots are their ancestors; the first step runs one beam and the beam grows;
+later steps run with fewer beams where no query needs the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gr_jax.errors import InputError
 from gr_jax.top_k import top_k
 
 # Steps that are unrolled by default. A short docid's steps have different shapes (the beam grows, levels differ in
-# width), and each is cheapest compiled by itself; longer ones share one body to keep compiling short.
+# width), and each is cheapest compiled by itself; longer ones share a loop to keep compiling short.
 UNROLLED_STEPS = 8
 
 
@@ -121,8 +121,9 @@ def beam_search(
         this step, among what goes on or among what is completed.
       backoff: more hypotheses where the model is unsure; see `Backoff`.
       history: also return every hypothesis kept on the way; see `History`.
-      unroll: so many first steps are unrolled, each with the shapes that it needs, and the others share one loop which
-        ends as soon as nothing better can come. Default: all up to 8, else the first.
+      unroll: so many first steps are unrolled, each with the shapes that it needs. The others share a loop, which ends
+        as soon as nothing better can come. With 16 beams or more the loop is compiled for fewer beams, too, and goes on
+        with these where no query needs the others. Default: all up to 8, else the first.
       end_within_beams: a hypothesis may end only where its end is among the `beams` best continuations of its query, as
         in transformers. For free text, which could end at every step: without it the empty text, unlikely as it is,
         beats every long one; with it one beam is greedy search. For docids every end counts.
@@ -374,8 +375,11 @@ class _Search(NamedTuple):
             following, found = self.step(jax.tree.map(lambda leaf: leaf[:, :width], live), found, step, steps)
             return step + 1, live if following is None else pad_live(following, self.most_live), found
 
-        # Hypotheses are sorted, unless they are in groups. Free text has as many of them at every step.
-        narrows = self.groups == 1 and not self.constraint.open_ended
+        # What is behind can be left out where it would only take the place of what is worse still. By a lookahead's
+        # priorities it may take that of something better. Groups are told apart by their places. Narrower bodies would
+        # be compiled in vain where free text goes on with all beams to the end.
+        by_score = self.lookahead is None or not only_fall
+        narrows = by_score and self.groups == 1 and not self.constraint.open_ended
         widths = narrower_widths(self.most_live) if narrows else [self.most_live]
         _, live, found = narrowing_loop((jnp.int32(start), live, found), widths, needs_behind, body)
         return live, found

@@ -33,12 +33,14 @@ def narrowing_loop(
     Args:
       carry: at the start.
       widths: from the widest, which is always enough.
-      needs_behind: whether anything from a place on is still needed; from 0 on: whether the loop goes on.
-      body: one step of the carry's first places, so many.
+      needs_behind: whether anything from a place on is still needed; from 0 on: whether the loop goes on. Where
+        something is needed from a place on, it is so from every place before, and nothing is from the widest on. Else
+        the loop never ends.
+      body: one step of so many of the carry's first places.
     """
 
     def of_width(carry: Carry, width: int, narrower: int) -> Carry:
-        """Steps of so many, while these are needed and enough."""
+        """Steps of this width, while it is enough and no narrower one is."""
         return lax.while_loop(
             lambda carry: needs_behind(carry, narrower) & ~needs_behind(carry, width),
             lambda carry: body(carry, width),

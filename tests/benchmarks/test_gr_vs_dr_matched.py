@@ -24,7 +24,8 @@ def settings_of(part: str, seed: int = 0) -> dict:
 def test_all_systems_train_as_long_on_questions_alone(part):
     for system, settings in settings_of(part).items():
         training = settings["training"]
-        assert training["steps"] == gr_vs_dr_matched.STEPS and training["keep_best"] is None, system
+        assert training["steps"] == gr_vs_dr_matched.STEPS, system
+        assert training["keep_best"] is None and training["dev_queries"] is None, system
         assert [kind for kind, rate in training["rates"].items() if rate] == ["query"]
         assert settings["pseudo_queries"]["kinds"] == {} and training["seed"] == 0
         other = settings_of(part, 1)[system]

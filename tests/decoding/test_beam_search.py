@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from gr_jax.constraints import Everything, Trie
 from gr_jax.decoding import beam_search, sample, score_docids
-from gr_jax.decoding.narrowing import narrower_widths
 from gr_jax.docids import Docids, atomic, hierarchical_kmeans
 from gr_jax.errors import InputError
 from tests.decoding.flat_trie import FlatTrie
@@ -78,23 +77,6 @@ def test_finds_what_plain_beam_search_finds(seed, count, eos, normalize, beams, 
             assert_same(found_of(result, query), exhaustive(reference, targets(docids), alpha))
     assert result.valid.shape == (2, beams)
     assert np.all(np.isneginf(np.asarray(result.scores)[~np.asarray(result.valid)]))
-
-
-@pytest.mark.parametrize("normalize, alpha", [("none", 0.0), ("constraint", 0.8), ("vocabulary", 0.0)])
-def test_a_beam_that_shrinks_and_grows_again(normalize, alpha):
-    """Of 20 hypotheses five go on for two steps, then all 20 are needed, then five, and one."""
-    few = [(a, 2, b, *[3] * length) for a in range(2, 7) for b in range(2, 8) for length in range(4 if b == 2 else 1)]
-    docids = Docids.build([*few, (2, 2, 2, 3, 3, 3, 3, 4, 4)], vocab_size=VOCAB, eos_id=1)
-    assert docids.max_steps == 10 and narrower_widths(20) == [20, 10]
-    decoder = TableDecoder.random(7, VOCAB, docids.max_steps, eos_id=1)
-    queries = query_vectors(3)
-    found = run(
-        decoder, Trie.from_docids(docids), queries, 20, docids.max_steps, normalize=normalize, length_penalty=alpha
-    )
-    for query in range(3):
-        reference = Reference(decoder, queries[query], normalize, targets(docids))
-        expected = plain_beam_search(reference, targets(docids), 20, docids.max_steps, alpha)
-        assert_same(found_of(found, query), expected)
 
 
 def query_vectors(count, seed=5):
