@@ -122,8 +122,9 @@ def beam_search(
       backoff: more hypotheses where the model is unsure; see `Backoff`.
       history: also return every hypothesis kept on the way; see `History`.
       unroll: so many first steps are unrolled, each with the shapes that it needs. The others share a loop, which ends
-        as soon as nothing better can come. With 16 beams or more the loop is compiled for fewer beams, too, and goes on
-        with these where no query needs the others. Default: all up to 8, else the first.
+        as soon as nothing better can come. With 16 beams or more it is compiled for fewer of them, too, and goes on
+        with these where no query needs the others; but not for groups, free text, or a lookahead over probabilities.
+        Default: all up to 8, else the first.
       end_within_beams: a hypothesis may end only where its end is among the `beams` best continuations of its query, as
         in transformers. For free text, which could end at every step: without it the empty text, unlikely as it is,
         beats every long one; with it one beam is greedy search. For docids every end counts.

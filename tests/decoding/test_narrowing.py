@@ -59,13 +59,11 @@ def test_each_step_is_the_narrowest_that_is_enough(needed):
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Telling(TableDecoder):
     """Tells how many hypotheses each step has."""
 
     widths: list = dataclasses.field(default_factory=list, metadata={"static": True})
-
-    __hash__ = object.__hash__
 
     def step(self, tokens, step, ancestors, cache):
         jax.debug.callback(lambda step, width=tokens.shape[1]: self.widths.append((int(step), width)), step)
@@ -73,7 +71,7 @@ class Telling(TableDecoder):
 
 
 def searched(monkeypatch, narrowest, constraint=None, **options):
-    """What is found, and the widths of its steps, where loops are no narrower than this."""
+    """What is found with this NARROWEST, and the widths of its steps."""
     monkeypatch.setattr(narrowing, "NARROWEST", narrowest)
     decoder = Telling.random(7, VOCAB, DOCIDS.max_steps, eos_id=1)
     backoff = options.get("backoff")
@@ -98,23 +96,27 @@ def test_a_beam_that_shrinks_and_grows_again(monkeypatch, normalize, alpha):
         np.testing.assert_allclose(found.scores[query][valid], [score for score, _ in expected], atol=1e-4)
 
 
+def lookahead():
+    return Lookahead.of(DOCIDS, Trie.from_docids(DOCIDS))
+
+
 @pytest.mark.parametrize(
-    "options, narrows",
+    "options",
     [
-        ({"merge": "sum"}, True),
-        ({"backoff": Backoff(4, -0.5)}, True),
-        ({"history": True}, True),
-        ({"end_within_beams": True, "processors": (Temperature(0.7),)}, True),
-        ({"groups": 2, "diversity": 0.5}, False),
-        ({"lookahead": Lookahead.of(DOCIDS, Trie.from_docids(DOCIDS))}, False),
+        pytest.param({"end_within_beams": True}, id="end_within_beams"),
+        pytest.param({"processors": (Temperature(0.7),)}, id="processors"),
+        pytest.param({"merge": "max"}, id="merge"),
+        pytest.param({"backoff": Backoff(4, -0.5)}, id="backoff"),
+        pytest.param({"history": True}, id="history"),
+        pytest.param({"lookahead": lookahead, "normalize": "none"}, id="lookahead"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_found_does_not_depend_on_it(monkeypatch, options, narrows):
+def test_what_is_found_does_not_depend_on_it(monkeypatch, options):
+    options = {name: value() if callable(value) else value for name, value in options.items()}
     constraint = TextTrie(Trie.from_docids(DOCIDS), jnp.asarray(LETTERS)) if "merge" in options else None
     found, widths = searched(monkeypatch, 2, constraint, **options)
     expected, widest = searched(monkeypatch, 1000, constraint, **options)
-    assert (min(widths[1:]) < min(widest[1:])) == narrows
+    assert min(widths[1:]) < min(widest[1:]) == BEAMS
     for name in ("sequences", "lengths", "valid"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
@@ -123,6 +125,21 @@ def test_what_is_found_does_not_depend_on_it(monkeypatch, options, narrows):
         np.testing.assert_array_equal(valid, expected.history.valid)
         for name in ("tokens", "parents"):
             np.testing.assert_array_equal(getattr(found.history, name)[valid], getattr(expected.history, name)[valid])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"groups": 2, "diversity": 0.5}, id="groups"),
+        pytest.param({"lookahead": lookahead}, id="lookahead"),
+    ],
+)
+def test_every_step_has_all_beams(monkeypatch, options):
+    """Where places say which group, and where what is left out could matter."""
+    _, widths = searched(
+        monkeypatch, 2, **{name: value() if callable(value) else value for name, value in options.items()}
+    )
+    assert set(widths[1:]) == {BEAMS}
 
 
 class ByLastToken:
