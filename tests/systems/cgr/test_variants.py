@@ -138,6 +138,7 @@ def test_the_vocabulary_is_what_the_encoder_of_the_moment_makes(beir, encoder, t
         np.testing.assert_allclose(rows[target], mean / np.linalg.norm(mean), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_ends_the_same(beir, encoder, tmp_path, monkeypatch):
     system = small(CGRAsync, encoder, multipliers={"encoder": 1.0}, rebuilds=3)
     _, whole = run(system, beir, tmp_path / "whole" / "run")
@@ -157,6 +158,7 @@ def test_an_interrupted_training_ends_the_same(beir, encoder, tmp_path, monkeypa
         np.testing.assert_array_equal(leaf, leaves(again)[path], err_msg=path)
 
 
+@pytest.mark.slow
 def test_contra_starts_from_what_finds_tokens(beir, encoder, tmp_path):
     """The first step's encoder makes the vocabulary of the second, which goes on from its parameters."""
     aligning = Aligning(
