@@ -116,6 +116,7 @@ def test_stepping_back_finds_what_was_written_and_more(run):
         gr_vs_dr_remedies.of_codebook(run, "prays", 2)
 
 
+@pytest.mark.slow
 def test_gdr_scores_the_documents_of_its_clusters(tmp_path):
     """Where some are in two."""
     source = small_data.write_beir(tmp_path / "beir", count=COUNT)
