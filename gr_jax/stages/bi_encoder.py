@@ -26,9 +26,6 @@ from gr_jax.training.refreshed_negatives import RefreshedNegatives
 from gr_jax.training.task import Task
 from gr_jax.training.token_store import TokenStore
 
-# Batches whose queries are all shorter are padded to this only; each length is compiled.
-_QUERY_LENGTHS = (32,)
-
 
 @stage(trains=True)
 def bi_encoder(
@@ -128,8 +125,8 @@ def make_batches(
       settings: of the training.
       lengths: tokens read of a "query" and of a "document".
     """
-    buckets = [*(length for length in _QUERY_LENGTHS if length < lengths["query"]), lengths["query"]]
-    return contrastive.make_batches(queries, texts, source, settings, buckets, lengths["document"])
+    rows = contrastive.query_lengths(lengths["query"], alone=False)
+    return contrastive.make_batches(queries, texts, source, settings, rows, lengths["document"])
 
 
 class Reencoded:

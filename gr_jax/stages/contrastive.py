@@ -146,6 +146,17 @@ def drawn_rows(queries: TokenStore, texts: TokenStore, draws: Sequence[Draws]) -
     return np.unique(np.concatenate(rows))
 
 
+def query_lengths(longest: int, *, alone: bool) -> tuple[int, ...]:
+    """Lengths of rows of queries, ascending: a batch is padded to the smallest that holds its queries.
+
+    Args:
+      longest: tokens read of a query.
+      alone: queries are all that is read. Documents cost far more than queries, and each length is compiled, so that
+        there are fewer where documents are read too.
+    """
+    return (*(length for length in ((16, 24, 32, 40) if alone else (32,)) if length < longest), longest)
+
+
 def make_batches(
     queries: TokenStore,
     texts: TokenStore,

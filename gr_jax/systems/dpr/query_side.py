@@ -54,9 +54,8 @@ def query_model(
     known = negatives.load_negatives(found_negatives, mining)
     table = negatives.first_table(known, mining, queries, len(texts))
     longest = int(texts.inputs.lengths.max(initial=1))
-    batches = contrastive.make_batches(
-        queries, texts, table, training, network.lengths["query"], longest, document_tokens=False
-    )
+    rows = contrastive.query_lengths(network.lengths["query"], alone=True)
+    batches = contrastive.make_batches(queries, texts, table, training, rows, longest, document_tokens=False)
     judged = contrastive.judged_queries(pairs, dataset, training)
     # The other side's parameters are not in it, so nothing can move them.
     alone = dataclasses.replace(network.config, shared=True, document_encoder=None, document_pooling=None)
