@@ -128,9 +128,15 @@ class Tower(nn.Module):
         if self.projection is not None:
             self.projector = Projection(self.projection, config.dtype, name="projection")
 
-    def __call__(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B d"]:
-        """Args: tokens (0 is padding). Vectors are float32; those of rows that are all padding mean nothing."""
-        states = encoders.encode(self.token_embedder, self.encoder, tokens, None, None, deterministic)  # [B, S, e]
+    def __call__(
+        self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "R W"] | None = None, *, deterministic: bool = True
+    ) -> Float[Array, "B d"]:
+        """Args: tokens (0 is padding); segment_ids of `text_encoder.encode_packed`, or None. Vectors are float32; those
+        of rows that are all padding mean nothing."""
+        if segment_ids is None:
+            states = encoders.encode(self.token_embedder, self.encoder, tokens, None, None, deterministic)  # [B, S, e]
+        else:
+            states = encoders.encode_packed(self.token_embedder, self.encoder, tokens, segment_ids, deterministic)
         if self.pooling == "mean":
             pooled = encoders.mean_pool(states, tokens)
         else:
@@ -157,9 +163,11 @@ class BiEncoder(nn.Module):
         if not self.config.shared:
             self.document = self.config.tower("document")
 
-    def encode_query(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B d"]:
-        """Vectors of queries."""
-        return self.query(tokens, deterministic=deterministic)
+    def encode_query(
+        self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "R W"] | None = None, *, deterministic: bool = True
+    ) -> Float[Array, "B d"]:
+        """Vectors of queries; see `Tower`."""
+        return self.query(tokens, segment_ids, deterministic=deterministic)
 
     def encode_document(self, tokens: Int[Array, "B S"], *, deterministic: bool = True) -> Float[Array, "B d"]:
         """Vectors of documents."""
@@ -244,6 +252,8 @@ class BiEncoderModel(ContrastiveModel):
     they stand for the documents, and the loss teaches the side of queries alone. They are taken as they are: with
     similarity "cosine" they must have unit length already. A document tower of its own then has gradients of 0, but
     weight decay moves it all the same, unless its multiplier is 0.
+
+    Where it brings `query_segment_ids` [R, W], queries are packed into so many rows (`text_encoder.encode_packed`).
     """
 
     module: BiEncoder
@@ -275,10 +285,14 @@ class BiEncoderModel(ContrastiveModel):
         return self._vectors(params, batch, "document", rng)
 
     def _vectors(self, params: Any, batch: Batch, side: str, rng: Array | None) -> Float[Array, "rows d"]:
+        segment_ids = batch.get("query_segment_ids") if side == "query" else None
+        packed = () if segment_ids is None else (segment_ids,)
+
         def encode(tokens: Array, rng: Array | None) -> Array:
             found: Any = self.module.apply(
                 {"params": params},
                 tokens,
+                *packed,
                 deterministic=rng is None,
                 rngs=None if rng is None else {"dropout": rng},
                 method=f"encode_{side}",

@@ -53,6 +53,28 @@ def encode(embedder, encoder, tokens, segment_ids, positions, deterministic) -> 
     return encoder(embedder(tokens), padding_mask(tokens, segment_ids), positions, deterministic=deterministic)
 
 
+def encode_packed(
+    embedder, encoder, tokens: Int[Array, "B S"], segment_ids: Int[Array, "R W"], deterministic: bool
+) -> Float[Array, "B S d"]:
+    """The same states, computed with several rows of tokens in one: short ones cost no padding.
+
+    Args:
+      tokens: 0 is padding, on the right.
+      segment_ids: what lies where in the rows that are computed: n + 1 for the tokens of row n, 0 for padding.
+
+    Returns:
+      A state per token; those of padding mean nothing.
+    """
+    owner = segment_ids.reshape(-1)  # [R·W]
+    start = jnp.argmax(owner == 1 + jnp.arange(len(tokens))[:, None], axis=1)  # [B], of each row's first token
+    positions = jnp.where(owner > 0, jnp.arange(len(owner)) - start[owner - 1], 0)
+    packed = jnp.where(owner > 0, tokens[owner - 1, positions], 0)
+    packed, positions = packed.reshape(segment_ids.shape), positions.reshape(segment_ids.shape)
+    states = encode(embedder, encoder, packed, segment_ids, positions, deterministic)
+    place = start[:, None] + jnp.arange(tokens.shape[1])
+    return states.reshape(len(owner), -1)[jnp.minimum(place, len(owner) - 1)]
+
+
 def positions_in_segments(segment_ids: Int[Array, "B S"]) -> Int[Array, "B S"]:
     """0, 1, 2, … from the start of each segment; segments lie one after the other."""
     index = jnp.arange(segment_ids.shape[1])[None]

@@ -23,6 +23,8 @@ from gr_jax.stages.settings import Settings, check_shares, fields_of, setting
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
 from gr_jax.training.token_store import TokenStore
 
+_QUERIES_OF_A_ROW = 4  # that are packed together: with more, attention is to be paid for what lies beside a query
+
 
 @gin.register(module="gr_jax")
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +169,7 @@ def make_batches(
     *,
     document_tokens: bool = True,
     document_positions: bool | None = None,
+    packed_rows: int | None = None,
 ) -> ContrastiveBatches:
     """What is trained on.
 
@@ -174,7 +177,7 @@ def make_batches(
       queries, texts: training queries and documents as tokens.
       negatives: of every training query.
       settings: of the training.
-      query_lengths, document_lengths, document_tokens, document_positions: see `ContrastiveBatches`.
+      query_lengths, document_lengths, document_tokens, document_positions, packed_rows: see `ContrastiveBatches`.
 
     Raises:
       InputError: there are not so many negatives, or all are to be read anew at every step.
@@ -200,6 +203,33 @@ def make_batches(
         document_tokens=document_tokens,
         document_positions=document_positions,
         every_document=settings.negatives is None,
+        packed_rows=packed_rows,
+    )
+
+
+def make_query_batches(
+    queries: TokenStore, texts: TokenStore, negatives: NegativeSource, settings: ContrastiveTraining, query_length: int
+) -> ContrastiveBatches:
+    """What is trained on where documents were read before. Queries are packed, unless devices or chunks would not have
+    equal parts of the rows.
+
+    Args:
+      queries, texts, negatives, settings: see `make_batches`.
+      query_length: tokens read of a query.
+    """
+    data, model = settings.mesh
+    devices = data or jax.device_count() // max(model, 1)
+    rows = settings.batch_size // _QUERIES_OF_A_ROW
+    even = settings.chunks == 1 and settings.batch_size % (_QUERIES_OF_A_ROW * devices) == 0
+    return make_batches(
+        queries,
+        texts,
+        negatives,
+        settings,
+        query_lengths(query_length, alone=True),
+        int(texts.inputs.lengths.max(initial=1)),
+        document_tokens=False,
+        packed_rows=rows if even else None,
     )
 
 

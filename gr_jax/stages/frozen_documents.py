@@ -69,9 +69,7 @@ def model(
     of_documents = np.asarray(load_vectors(states))
     queries, texts = load_pairs(pairs)
     table = negatives.first_table(negatives.load_negatives(found_negatives, mining), mining, queries, len(texts))
-    longest = int(texts.inputs.lengths.max(initial=1))
-    rows = contrastive.query_lengths(settings.query_length, alone=True)
-    batches = contrastive.make_batches(queries, texts, table, training, rows, longest, document_tokens=False)
+    batches = contrastive.make_query_batches(queries, texts, table, training, settings.query_length)
     judged = contrastive.judged_queries(pairs, dataset, training)
     frozen = {} if config.shared else {"document/(token_embedder|encoder|pooler)": 0.0}
     separate = encoders.text_encoder(

@@ -1,4 +1,4 @@
-"""Texts as rows of one length, for batches that are not packed."""
+"""Texts as rows of one length, and several texts in a row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from jaxtyping import Int, Int32
 
 from gr_jax.errors import InputError
 from gr_jax.training.token_store import Ragged
+
+_STEP = 8  # tokens; rows are filled up to a multiple, for each width is compiled
 
 
 def pad_texts(
@@ -31,6 +33,31 @@ def pad_texts(
             if number >= 0:
                 tokens[i, k, : sizes[i, k]] = texts[number]
     return tokens
+
+
+def pack_evenly(
+    lengths: Int[np.ndarray, " texts"], rows: int, processes: int = 1
+) -> Int32[np.ndarray, "processes rows_of_one width"]:
+    """Where each text lies when all are put into so many rows that are about equally full: n + 1 for the tokens of text
+    n, 0 for padding. The longest text comes first, and each goes where most is free.
+
+    Args:
+      lengths: tokens of each text.
+      rows: of all processes, a multiple of them.
+      processes: each has its part of the texts in its part of the rows.
+    """
+    used = np.zeros((processes, rows // processes), np.int64)
+    placed = []
+    for text in np.argsort(-lengths, kind="stable").tolist():
+        process = text * processes // len(lengths)
+        row = int(used[process].argmin())
+        placed.append((text, process, row, int(used[process, row])))
+        used[process, row] += lengths[text]
+    width = max(1, -(-int(used.max()) // _STEP)) * _STEP
+    found = np.zeros((*used.shape, width), np.int32)
+    for text, process, row, start in placed:
+        found[process, row, start : start + lengths[text]] = text + 1
+    return found
 
 
 def lengths_of_texts(side: str, lengths: int | Sequence[int], texts: Ragged) -> tuple[int, ...]:

@@ -79,9 +79,7 @@ def model(
     of_documents = TokenRows.read(states / "vectors")
     queries, texts = load_pairs(pairs)
     table = negatives.first_table(negatives.load_negatives(found_negatives, mining), mining, queries, len(texts))
-    longest = int(texts.inputs.lengths.max(initial=1))
-    rows = contrastive.query_lengths(encoders.query_length, alone=True)
-    batches = contrastive.make_batches(queries, texts, table, training, rows, longest, document_tokens=False)
+    batches = contrastive.make_query_batches(queries, texts, table, training, encoders.query_length)
     judged = contrastive.judged_queries(pairs, dataset, training)
     separate = _separate(encoder, read)
     task = Task(

@@ -135,12 +135,13 @@ class LateInteraction(nn.Module):
         return max_sim_pairs(queries, weights, documents, mask)
 
     def encode_query(
-        self, tokens: Int[Array, "B L"], *, deterministic: bool = True
+        self, tokens: Int[Array, "B L"], segment_ids: Int[Array, "R W"] | None = None, *, deterministic: bool = True
     ) -> tuple[Float[Array, "B Q d"], Float[Array, "B Q"]]:
         """Vectors and their weights, 0 where a row is padding. They do not depend on the width of the rows.
 
         Args:
           tokens: with the vocabulary's prefix and suffix, padded with 0 on the right.
+          segment_ids: of `text_encoder.encode_packed`, or None. Queries that are marked or filled up are not packed.
         """
         config = self.config
         tokens = self._mark(tokens, config.query_marker)
@@ -149,7 +150,10 @@ class LateInteraction(nn.Module):
         counted = (tokens != 0) | (jnp.arange(tokens.shape[1]) < config.query_length)
         read = jnp.where(tokens == 0, config.mask_token, tokens)
         seen = jnp.where(counted, read, 0) if config.mask_attended else tokens
-        states = self._states(seen, read, deterministic)
+        if segment_ids is None or config.query_length or config.query_marker is not None:
+            states = self._states(seen, read, deterministic)
+        else:
+            states = encoders.encode_packed(self.token_embedder, self.encoder, tokens, segment_ids, deterministic)
         weights = counted.astype(jnp.float32)
         if config.token_weights == "learned":
             weights = weights * 2.0 * jax.nn.sigmoid(self.token_weight(states)[..., 0].astype(jnp.float32))
@@ -264,7 +268,7 @@ class LateInteractionModel(ContrastiveModel):
     `LateInteraction.encode_query` and `encode_document` give both.
 
     Where a batch brings `document_states`, as `tiles.StateBatches` do, documents are not read: only the projection of
-    their states is computed and trained.
+    their states is computed and trained. Where it brings `query_segment_ids`, queries are packed (see `encode_query`).
     """
 
     module: LateInteraction
@@ -293,10 +297,14 @@ class LateInteractionModel(ContrastiveModel):
         return max_sim(queries, weights, documents, mask > 0)
 
     def _encode(self, params: Any, batch: Batch, side: str, rng: Array | None) -> tuple[Array, Array]:
+        segment_ids = batch.get("query_segment_ids") if side == "query" else None
+        packed = () if segment_ids is None else (segment_ids,)
+
         def encode(tokens: Array, rng: Array | None) -> Array:
             found: Any = self.module.apply(
                 {"params": params},
                 tokens,
+                *packed,
                 deterministic=rng is None,
                 rngs=None if rng is None else {"dropout": rng},
                 method=f"encode_{side}",

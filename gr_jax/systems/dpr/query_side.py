@@ -53,9 +53,7 @@ def query_model(
     queries, texts = load_pairs(pairs)
     known = negatives.load_negatives(found_negatives, mining)
     table = negatives.first_table(known, mining, queries, len(texts))
-    longest = int(texts.inputs.lengths.max(initial=1))
-    rows = contrastive.query_lengths(network.lengths["query"], alone=True)
-    batches = contrastive.make_batches(queries, texts, table, training, rows, longest, document_tokens=False)
+    batches = contrastive.make_query_batches(queries, texts, table, training, network.lengths["query"])
     judged = contrastive.judged_queries(pairs, dataset, training)
     # The other side's parameters are not in it, so nothing can move them.
     alone = dataclasses.replace(network.config, shared=True, document_encoder=None, document_pooling=None)
