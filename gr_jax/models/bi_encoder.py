@@ -252,8 +252,6 @@ class BiEncoderModel(ContrastiveModel):
     they stand for the documents, and the loss teaches the side of queries alone. They are taken as they are: with
     similarity "cosine" they must have unit length already. A document tower of its own then has gradients of 0, but
     weight decay moves it all the same, unless its multiplier is 0.
-
-    Where it brings `query_segment_ids` [R, W], queries are packed into so many rows (`text_encoder.encode_packed`).
     """
 
     module: BiEncoder
@@ -285,7 +283,7 @@ class BiEncoderModel(ContrastiveModel):
         return self._vectors(params, batch, "document", rng)
 
     def _vectors(self, params: Any, batch: Batch, side: str, rng: Array | None) -> Float[Array, "rows d"]:
-        segment_ids = batch.get("query_segment_ids") if side == "query" else None
+        segment_ids = batch.get("query_segment_ids") if side == "query" and self.chunks == 1 else None
         packed = () if segment_ids is None else (segment_ids,)
 
         def encode(tokens: Array, rng: Array | None) -> Array:

@@ -24,7 +24,8 @@ class ContrastiveModel(abc.ABC):
 
     Batches are those of `gr_jax.training.ContrastiveBatches`: `query_tokens [B, Lq]`, `document_tokens [B·(1+n), Ld]`
     (every query's positive, then its n negatives), `document_index [B·(1+n)]`, and where there are such
-    `relevant_index [B, R]` and `teacher_scores [B, 1+n]` (NaN where the teacher gave none).
+    `relevant_index [B, R]` and `teacher_scores [B, 1+n]` (NaN where the teacher gave none). Where they bring
+    `query_segment_ids [R, W]`, queries are packed (`text_encoder.encode_packed`), unless they are computed in chunks.
 
     Attributes:
       module: the network.

@@ -56,11 +56,12 @@ def encode(embedder, encoder, tokens, segment_ids, positions, deterministic) -> 
 def encode_packed(
     embedder, encoder, tokens: Int[Array, "B S"], segment_ids: Int[Array, "R W"], deterministic: bool
 ) -> Float[Array, "B S d"]:
-    """The same states, computed with several rows of tokens in one: short ones cost no padding.
+    """The same states, computed with several rows of tokens in one, so that short ones need little padding.
 
     Args:
       tokens: 0 is padding, on the right.
-      segment_ids: what lies where in the rows that are computed: n + 1 for the tokens of row n, 0 for padding.
+      segment_ids: what lies where in the rows that are computed: n + 1 for the tokens of row n, 0 for padding. All
+        tokens of a row lie side by side, in one row.
 
     Returns:
       A state per token; those of padding mean nothing.

@@ -125,7 +125,7 @@ def make_batches(
       settings: of the training.
       lengths: tokens read of a "query" and of a "document".
     """
-    rows = contrastive.query_lengths(lengths["query"], alone=False)
+    rows = contrastive.query_row_lengths(lengths["query"])
     return contrastive.make_batches(queries, texts, source, settings, rows, lengths["document"])
 
 

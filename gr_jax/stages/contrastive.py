@@ -21,9 +21,12 @@ from gr_jax.stages.pairs import HeldOut, load_held_out
 from gr_jax.stages.pseudo_queries import PseudoQueries
 from gr_jax.stages.settings import Settings, check_shares, fields_of, setting
 from gr_jax.training.contrastive_batches import ContrastiveBatches, NegativeSource
+from gr_jax.training.mesh_of_batches import all_that_fit
+from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.token_store import TokenStore
 
-_QUERIES_OF_A_ROW = 4  # that are packed together: with more, attention is to be paid for what lies beside a query
+# That are packed together. Attention is computed over whole rows: with many more it would cost what padding does.
+_QUERIES_OF_A_ROW = 4
 
 
 @gin.register(module="gr_jax")
@@ -148,15 +151,14 @@ def drawn_rows(queries: TokenStore, texts: TokenStore, draws: Sequence[Draws]) -
     return np.unique(np.concatenate(rows))
 
 
-def query_lengths(longest: int, *, alone: bool) -> tuple[int, ...]:
-    """Lengths of rows of queries, ascending: a batch is padded to the smallest that holds its queries.
+def query_row_lengths(longest: int) -> tuple[int, ...]:
+    """Lengths of rows of queries, ascending: a batch is padded to the smallest that holds its queries. Each is
+    compiled, so that there are few.
 
     Args:
       longest: tokens read of a query.
-      alone: queries are all that is read. Documents cost far more than queries, and each length is compiled, so that
-        there are fewer where documents are read too.
     """
-    return (*(length for length in ((16, 24, 32, 40) if alone else (32,)) if length < longest), longest)
+    return (*(length for length in (32,) if length < longest), longest)
 
 
 def make_batches(
@@ -169,7 +171,7 @@ def make_batches(
     *,
     document_tokens: bool = True,
     document_positions: bool | None = None,
-    packed_rows: int | None = None,
+    packing: tuple[int, int] | None = None,
 ) -> ContrastiveBatches:
     """What is trained on.
 
@@ -177,7 +179,7 @@ def make_batches(
       queries, texts: training queries and documents as tokens.
       negatives: of every training query.
       settings: of the training.
-      query_lengths, document_lengths, document_tokens, document_positions, packed_rows: see `ContrastiveBatches`.
+      query_lengths, document_lengths, document_tokens, document_positions, packing: see `ContrastiveBatches`.
 
     Raises:
       InputError: there are not so many negatives, or all are to be read anew at every step.
@@ -203,33 +205,40 @@ def make_batches(
         document_tokens=document_tokens,
         document_positions=document_positions,
         every_document=settings.negatives is None,
-        packed_rows=packed_rows,
+        packing=packing,
     )
 
 
 def make_query_batches(
-    queries: TokenStore, texts: TokenStore, negatives: NegativeSource, settings: ContrastiveTraining, query_length: int
+    queries: TokenStore,
+    texts: TokenStore,
+    negatives: NegativeSource,
+    settings: ContrastiveTraining,
+    query_lengths: int | Sequence[int],
+    *,
+    packed: bool = True,
 ) -> ContrastiveBatches:
-    """What is trained on where documents were read before. Queries are packed, unless devices or chunks would not have
-    equal parts of the rows.
+    """What is trained on where documents were read before. Queries are packed, some `_QUERIES_OF_A_ROW` a row.
 
     Args:
-      queries, texts, negatives, settings: see `make_batches`.
-      query_length: tokens read of a query.
+      queries, texts, negatives, settings, query_lengths: see `make_batches`.
+      packed: False pads each query to a row of its own, as it is where they are computed in chunks.
+
+    Raises:
+      InputError: there are fewer devices than the mesh has, or see `make_batches`.
     """
-    data, model = settings.mesh
-    devices = data or jax.device_count() // max(model, 1)
-    rows = settings.batch_size // _QUERIES_OF_A_ROW
-    even = settings.chunks == 1 and settings.batch_size % (_QUERIES_OF_A_ROW * devices) == 0
+    mesh = all_that_fit(settings.batch_size) if settings.mesh == (0, 1) else make_mesh(*settings.mesh)
+    parts = mesh.shape["data"]  # each device packs its own queries
+    even = packed and settings.chunks == 1 and settings.batch_size % parts == 0
     return make_batches(
         queries,
         texts,
         negatives,
         settings,
-        query_lengths(query_length, alone=True),
+        query_lengths,
         int(texts.inputs.lengths.max(initial=1)),
         document_tokens=False,
-        packed_rows=rows if even else None,
+        packing=(parts, -(-settings.batch_size // (_QUERIES_OF_A_ROW * parts))) if even else None,
     )
 
 

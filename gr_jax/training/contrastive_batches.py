@@ -49,15 +49,16 @@ class ContrastiveBatches(grain.IterDataset):
       document_positions: yield document_position; None: where tokens are left out.
       every_document: negatives are all other documents of the corpus, dealt out over the queries of a batch; where
         other queries' documents count, each query has all. `negatives` and `num_negatives` are not read.
-      packed_rows: how many rows, over all processes, models may pack the queries of a batch into; None yields nothing
-        for that.
+      packing: (parts, rows): what a model packs queries by. A batch has so many equal parts, a multiple of the
+        processes, and the queries of each lie in so many rows. None leaves query_segment_ids out. It does not belong to
+        `settings`: a training may go on with another.
 
     Yields:
       query_tokens int32[B, Lq]; document_tokens int32[B·(1+n), Ld], for each query its answer and then its negatives;
       document_index int32[B·(1+n)], their positions in the corpus, of documents with equal tokens that of the first;
       where they are asked for, document_position int32[B·(1+n)], each one's own position;
-      with packed_rows query_segment_ids int32[packed_rows, W]: n + 1 where tokens of query n of the batch are put, 0
-      where nothing is;
+      with packing query_segment_ids int32[parts·rows, W], of `gr_jax.models.text_encoder.encode_packed`: n + 1 where
+      tokens of query n of the whole batch lie, 0 where nothing does;
       where queries have several relevant documents relevant_index int32[B, R], the others, padded with −1; where the
       table has them teacher_scores float32[B, 1+n] (NaN where the teacher gave none). Within a batch no two queries
       have the same answer, as far as the corpus allows.
@@ -84,7 +85,7 @@ class ContrastiveBatches(grain.IterDataset):
         document_tokens: bool = True,
         document_positions: bool | None = None,
         every_document: bool = False,
-        packed_rows: int | None = None,
+        packing: tuple[int, int] | None = None,
     ):
         super().__init__()
         index, count = process or (jax.process_index(), jax.process_count())
@@ -94,9 +95,11 @@ class ContrastiveBatches(grain.IterDataset):
                 "Take a multiple.",
                 value=batch_size,
             )
-        if packed_rows is not None and (packed_rows < 1 or packed_rows % count):
+        if packing is not None and (min(packing) < 1 or packing[0] % count or batch_size % packing[0]):
             raise InputError(
-                f"packed_rows are split over {count} processes", "Take a multiple, or None.", value=packed_rows
+                f"a batch of {batch_size} queries on {count} processes cannot be packed in such parts and rows",
+                "Give (parts, rows) of which parts divide the batch and are a multiple of the processes, or None.",
+                value=packing,
             )
         if every_document:
             num_negatives = -(-len(documents) // batch_size)  # of each query; some places stay empty
@@ -112,7 +115,7 @@ class ContrastiveBatches(grain.IterDataset):
         self.queries, self.documents, self.negatives = queries, documents, negatives
         self.batch_size, self.num_negatives, self.seed = batch_size, num_negatives, seed
         self.document_tokens, self.every_document = document_tokens, every_document
-        self.packed_rows, self.processes = packed_rows, (index, count)
+        self.packing = packing
         self.document_positions = not document_tokens if document_positions is None else document_positions
         self.lengths = {
             "query": lengths_of_texts("query", query_lengths, queries.inputs),
@@ -136,7 +139,6 @@ class ContrastiveBatches(grain.IterDataset):
             "shuffle": shuffle,
             "epochs": epochs,
             **({"every_document": True} if every_document else {}),
-            **({"packed_rows": packed_rows} if packed_rows else {}),
         }
 
     @property
@@ -206,10 +208,10 @@ class ContrastiveBatches(grain.IterDataset):
         for name in {"document_tokens", "document_position", "document_index"} & own.keys():
             own[name] = own[name].reshape(-1, *own[name].shape[2:])  # [B, 1+n, …] → [B·(1+n), …]
         own["query_tokens"] = own["query_tokens"][:, 0]
-        if self.packed_rows is not None:
-            index, count = self.processes
-            lengths = np.where(real, self.queries.inputs.lengths[row], 0)
-            own["query_segment_ids"] = pack_evenly(lengths, self.packed_rows, count)[index]
+        if self.packing is not None:
+            found = pack_evenly(np.where(real, self.queries.lengths(row)[:, 0], 0), *self.packing)
+            share = slice(*(place * len(found) // len(row) for place in (self.local.start, self.local.stop)))
+            own["query_segment_ids"] = found[share].reshape(-1, found.shape[-1])
         return own
 
     def _every_other(self, positives: Int[np.ndarray, " some"]) -> Int32[np.ndarray, "B n"]:

@@ -25,7 +25,7 @@ def mesh_of(settings: TrainSettings, input_shapes: Mapping[str, tuple[int, ...]]
       InputError: batches cannot be split over these devices and into microbatches, or processes get unequal shares.
     """
     rows, microbatches = math.gcd(*(shape[0] for shape in input_shapes.values())), settings.microbatches
-    mesh = settings.mesh if settings.mesh is not None else _all_that_fit(rows // microbatches)
+    mesh = settings.mesh if settings.mesh is not None else all_that_fit(rows // microbatches)
     if rows % (microbatches * mesh.shape["data"]):
         raise InputError(
             f"a batch of {rows} rows cannot be split into {microbatches} microbatches on {mesh.shape['data']} devices",
@@ -45,7 +45,7 @@ def mesh_of(settings: TrainSettings, input_shapes: Mapping[str, tuple[int, ...]]
     return mesh
 
 
-def _all_that_fit(rows: int) -> Mesh:
+def all_that_fit(rows: int) -> Mesh:
     """As many devices as rows can be split over, as many of each process."""
     if processes.count() == 1:
         return make_mesh(math.gcd(rows or 1, jax.device_count()))

@@ -10,7 +10,7 @@ from jaxtyping import Int, Int32
 from gr_jax.errors import InputError
 from gr_jax.training.token_store import Ragged
 
-_STEP = 8  # tokens; rows are filled up to a multiple, for each width is compiled
+_STEP = 16  # tokens; rows are filled up to a multiple, for each width is compiled
 
 
 def pad_texts(
@@ -35,28 +35,26 @@ def pad_texts(
     return tokens
 
 
-def pack_evenly(
-    lengths: Int[np.ndarray, " texts"], rows: int, processes: int = 1
-) -> Int32[np.ndarray, "processes rows_of_one width"]:
-    """Where each text lies when all are put into so many rows that are about equally full: n + 1 for the tokens of text
-    n, 0 for padding. The longest text comes first, and each goes where most is free.
+def pack_evenly(lengths: Int[np.ndarray, " texts"], parts: int, rows: int) -> Int32[np.ndarray, "parts rows width"]:
+    """Where each text lies when all are put into rows that are about equally full: n + 1 for the tokens of text n, 0
+    for padding. The longest text comes first, and each goes where most is free.
 
     Args:
       lengths: tokens of each text.
-      rows: of all processes, a multiple of them.
-      processes: each has its part of the texts in its part of the rows.
+      parts: of the texts, one behind the other and equally many: each has rows of its own.
+      rows: of each part.
     """
-    used = np.zeros((processes, rows // processes), np.int64)
+    used = np.zeros((parts, rows), np.int64)
     placed = []
     for text in np.argsort(-lengths, kind="stable").tolist():
-        process = text * processes // len(lengths)
-        row = int(used[process].argmin())
-        placed.append((text, process, row, int(used[process, row])))
-        used[process, row] += lengths[text]
+        part = text * parts // len(lengths)
+        row = int(used[part].argmin())
+        placed.append((text, part, row, int(used[part, row])))
+        used[part, row] += lengths[text]
     width = max(1, -(-int(used.max()) // _STEP)) * _STEP
     found = np.zeros((*used.shape, width), np.int32)
-    for text, process, row, start in placed:
-        found[process, row, start : start + lengths[text]] = text + 1
+    for text, part, row, start in placed:
+        found[part, row, start : start + lengths[text]] = text + 1
     return found
 
 

@@ -1,5 +1,6 @@
 """A batch whose queries alone are read has the loss that it has with all of them padded to the most."""
 
+import dataclasses
 import functools
 
 import jax
@@ -9,38 +10,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gr_jax import models
+from gr_jax.errors import InputError
 from gr_jax.stages import contrastive
 from gr_jax.stages.contrastive import ContrastiveTraining
 from gr_jax.systems.colbert.network import LateInteraction, LateInteractionConfig, LateInteractionModel
+from gr_jax.training import partitioning
 from gr_jax.training.negatives import random_negatives
-from gr_jax.training.padding import pack_evenly
 from gr_jax.training.token_store import TokenStore
 
 DOCUMENTS, LONGEST, BATCH = 24, 48, 8
-ENCODERS = {
-    "BERT": models.BertConfig(
-        vocab_size=40, emb_dim=16, num_heads=2, num_encoder_layers=1, mlp_dim=24, max_positions=64, dropout_rate=0.0
-    ),
-    "T5": models.T5Config(
-        vocab_size=40, emb_dim=16, num_heads=2, head_dim=8, num_encoder_layers=1, num_decoder_layers=1, mlp_dim=24,
-        dropout_rate=0.0,
-    ),
-}  # fmt: skip
+BERT = models.BertConfig(
+    vocab_size=40, emb_dim=16, num_heads=2, num_encoder_layers=1, mlp_dim=24, max_positions=LONGEST, dropout_rate=0.0
+)
+T5 = models.T5Config(
+    vocab_size=40, emb_dim=16, num_heads=2, head_dim=8, num_encoder_layers=1, num_decoder_layers=1, mlp_dim=24,
+    dropout_rate=0.0,
+)  # fmt: skip
+LATE = LateInteractionConfig(encoder=BERT, dimension=8, query_length=0, query_marker=None, document_marker=None)
+NETWORKS = {
+    "bi-encoder": models.BiEncoderConfig(encoder=BERT),
+    "two towers of T5": models.BiEncoderConfig(encoder=T5, pooling="cls", shared=False, projection=4),
+    "late interaction": dataclasses.replace(LATE, token_weights="learned", whole_text=True),
+}
 SETTINGS = ContrastiveTraining(batch_size=BATCH, negatives=2, rates={"query": 1.0}, seed=3, mesh=(1, 1))
 
 
-@given(longest=st.integers(1, 100), alone=st.booleans())
-def test_lengths_of_rows_end_with_the_longest(longest, alone):
-    lengths = contrastive.query_lengths(longest, alone=alone)
+@given(st.integers(1, 100))
+def test_lengths_of_rows_end_with_the_longest(longest):
+    lengths = contrastive.query_row_lengths(longest)
     assert lengths[-1] == longest
     assert list(lengths) == sorted(set(lengths))
 
 
 @functools.cache
 def stores():
-    """Questions of 1 to 9 tokens, and one of 20; each document answers one."""
+    """Questions of 1 to 9 tokens, and one of 33; each document answers one."""
     random = np.random.default_rng(0)
-    sizes = [20, *random.integers(1, 10, DOCUMENTS - 1)]
+    sizes = [33, *random.integers(1, 10, DOCUMENTS - 1)]
     queries = TokenStore.from_rows(
         {"inputs": random.integers(1, 40, size).tolist(), "targets": [n], "source": 0} for n, size in enumerate(sizes)
     )
@@ -50,81 +56,101 @@ def stores():
     return queries, documents
 
 
-@functools.cache
-def batches(kind):
-    """Six: two epochs, so that the long question is in two of them."""
+def packing(settings, **changes):
     queries, documents = stores()
     table = random_negatives(queries.targets, DOCUMENTS, 2)
-    if kind == "packed":
-        made = contrastive.make_query_batches(queries, documents, table, SETTINGS, LONGEST)
-    else:
-        lengths = LONGEST if kind == "wide" else contrastive.query_lengths(LONGEST, alone=kind == "alone")
-        made = contrastive.make_batches(queries, documents, table, SETTINGS, lengths, LONGEST)
-    found = iter(made)
-    return [next(found) for _ in range(6)]
+    lengths = contrastive.query_row_lengths(LONGEST)
+    return contrastive.make_query_batches(queries, documents, table, settings, lengths, **changes)
 
 
 @functools.cache
-def model(kind, encoder):
-    if kind == "bi-encoder":
-        return contrastive.bi_encoder_model(models.BiEncoderConfig(encoder=ENCODERS[encoder]), SETTINGS)
-    plain = LateInteractionConfig(
-        encoder=ENCODERS[encoder], dimension=8, query_length=0, query_marker=None, document_marker=None
-    )
-    module = LateInteraction(plain)
-    return LateInteractionModel(module, contrastive.loss_of(SETTINGS))
+def batches(data=1):
+    """Six, (packed, padded): two epochs, so that the long question is in two of them."""
+    queries, documents = stores()
+    table = random_negatives(queries.targets, DOCUMENTS, 2)
+    packed = iter(packing(dataclasses.replace(SETTINGS, mesh=(data, 1))))
+    padded = iter(contrastive.make_batches(queries, documents, table, SETTINGS, LONGEST, LONGEST))
+    return [(next(packed), next(padded)) for _ in range(6)]
 
 
-@pytest.mark.parametrize("alone", (False, True))
-def test_rows_are_as_long_as_the_longest_query(alone):
-    narrow = batches("alone" if alone else "with documents")
-    assert {batch["query_tokens"].shape[1] for batch in narrow} == ({16, 24} if alone else {32})
-    for less, more in zip(narrow, batches("wide"), strict=True):
-        size = less["query_tokens"].shape[1]
-        np.testing.assert_array_equal(less["query_tokens"], more["query_tokens"][:, :size])
-        assert not more["query_tokens"][:, size:].any()
+def model(network):
+    config = NETWORKS[network]
+    if isinstance(config, LateInteractionConfig):
+        return LateInteractionModel(LateInteraction(config), contrastive.loss_of(SETTINGS))
+    return contrastive.bi_encoder_model(config, SETTINGS)
 
 
-@pytest.mark.parametrize(("kind", "encoder"), [("bi-encoder", "BERT"), ("bi-encoder", "T5"), ("late", "BERT")])
-def test_packed_queries_have_the_loss_and_the_gradients_of_padded_ones(kind, encoder):
-    of_loss = model(kind, encoder)
-    one = np.ones((1, 4), np.int32)
+def with_documents(packed, padded):
+    """A packed batch with tokens of documents, which a small network reads as they are."""
+    own = {**packed, "document_tokens": padded["document_tokens"]}
+    del own["document_position"]
+    return own
+
+
+def test_rows_are_as_long_as_the_longest_query():
+    assert {packed["query_tokens"].shape[1] for packed, _ in batches()} == {32, LONGEST}
+    for packed, padded in batches():
+        size = packed["query_tokens"].shape[1]
+        np.testing.assert_array_equal(packed["query_tokens"], padded["query_tokens"][:, :size])
+        assert not padded["query_tokens"][:, size:].any()
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_packed_queries_have_the_loss_and_the_gradients_of_padded_ones(network):
+    of_loss, one = model(network), np.ones((1, 4), np.int32)
     params = jax.jit(of_loss.module.init)(jax.random.key(0), one, one)["params"]
     value = jax.jit(jax.value_and_grad(lambda params, batch: of_loss.loss_fn(params, batch)[0]))
-    narrow, real = [], 0
-    for packed, wide in zip(batches("packed"), batches("wide"), strict=True):
-        narrow.append(packed["query_segment_ids"].shape)
-        real += np.count_nonzero(wide["query_tokens"])
-        own = {**packed, "document_tokens": wide["document_tokens"]}
-        del own["document_position"]
-        loss, gradients = value(params, own)
-        expected, of_wide = value(params, wide)
+    for packed, padded in batches():
+        assert len(packed["query_segment_ids"]) == BATCH // 4
+        loss, gradients = value(params, with_documents(packed, padded))
+        expected, of_padded = value(params, padded)
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), gradients, of_wide)
-    assert {rows for rows, _ in narrow} == {BATCH // 4}
-    assert real <= sum(rows * width for rows, width in narrow) < 6 * BATCH * 16
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), gradients, of_padded)
 
 
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=12), st.integers(1, 3), st.integers(1, 2))
-def test_every_text_is_packed_whole_and_no_row_is_much_fuller_than_others(lengths, rows, processes):
-    lengths = np.array(lengths * processes)
-    found = pack_evenly(lengths, rows * processes, processes)
-    assert found.shape[:2] == (processes, rows)
-    for text, length in enumerate(lengths):
-        process, row, place = np.nonzero(found == text + 1)
-        assert len(place) == length
-        if length:
-            assert set(process) == {text * processes // len(lengths)}
-            assert len(set(row)) == 1
-            np.testing.assert_array_equal(place, place[0] + np.arange(length))
-    used = np.count_nonzero(found, axis=-1)
-    assert (used.max(axis=1) - used.min(axis=1) <= lengths.max()).all()
+def test_on_several_devices_it_is_the_same_loss():
+    of_loss, one = model("bi-encoder"), np.ones((1, 4), np.int32)
+    params = jax.device_get(jax.jit(of_loss.module.init)(jax.random.key(0), one, one)["params"])
+    mesh = partitioning.make_mesh(8)
+    packed, padded = batches(8)[0]
+    assert len(packed["query_segment_ids"]) == 8  # one for each device
+    with partitioning.on_mesh(mesh, partitioning.LOGICAL_AXIS_RULES):
+        placed = jax.device_put(with_documents(packed, padded), partitioning.batch_sharding(mesh))
+        loss = jax.jit(lambda batch: of_loss.loss_fn(params, batch)[0])(placed)
+    np.testing.assert_allclose(loss, of_loss.loss_fn(params, padded)[0], rtol=1e-5)
 
 
-def test_rows_that_devices_or_chunks_cannot_share_evenly_are_not_packed():
-    queries, documents = stores()
-    table = random_negatives(queries.targets, DOCUMENTS, 2)
-    for changes, packed in (({}, 2), ({"mesh": (2, 1)}, 2), ({"mesh": (8, 1)}, None), ({"chunks": 2}, None)):
-        settings = ContrastiveTraining(**{**vars(SETTINGS), **changes})
-        made = contrastive.make_query_batches(queries, documents, table, settings, LONGEST)
-        assert made.packed_rows == packed, changes
+def test_devices_share_the_rows_evenly():
+    for changes, expected in (
+        ({}, (1, 2)), ({"mesh": (2, 1)}, (2, 1)), ({"mesh": (0, 1)}, (8, 1)), ({"mesh": (2, 4)}, (2, 1)),
+        ({"mesh": (3, 1)}, None), ({"chunks": 2}, None), ({"batch_size": 2}, (1, 1)), ({"batch_size": 12}, (1, 3)),
+    ):  # fmt: skip
+        made = packing(dataclasses.replace(SETTINGS, **changes))
+        assert made.packing == expected, changes
+        assert "packing" not in made.settings  # it may go on with other devices
+    assert packing(SETTINGS, packed=False).packing is None
+    with pytest.raises(InputError, match="does not fit on 8 devices"):
+        packing(dataclasses.replace(SETTINGS, mesh=(0, 16)))
+
+
+def test_what_is_computed_in_chunks_is_not_packed():
+    packed, padded = batches()[0]
+    whole = model("bi-encoder")
+    one = np.ones((1, 4), np.int32)
+    params = jax.jit(whole.module.init)(jax.random.key(0), one, one)["params"]
+    chunked = dataclasses.replace(whole, chunks=2)
+    loss = jax.jit(lambda batch: chunked.loss_fn(params, batch)[0])(with_documents(packed, padded))
+    np.testing.assert_allclose(loss, whole.loss_fn(params, padded)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{"query_length": 8}, {"query_marker": 1}])
+def test_queries_that_are_marked_or_filled_up_are_not_packed(changes):
+    config = dataclasses.replace(LATE, **changes)
+    assert LATE.packs and not config.packs
+    one = np.ones((1, 4), np.int32)
+    with pytest.raises(InputError, match="not packed"):
+        jax.eval_shape(
+            lambda: LateInteraction(config).init(
+                jax.random.key(0), one, np.ones((1, 16), np.int32), method="encode_query"
+            )
+        )

@@ -123,6 +123,21 @@ def test_processes_together_read_the_batches_of_one(seed, shape, count):
             np.testing.assert_array_equal(value, np.concatenate([piece[name] for piece in pieces]))
 
 
+def test_packed_queries_have_their_numbers_of_the_whole_batch():
+    """Whatever processes there are, and with empty rows at the end."""
+    queries, documents = stores(0, queries=18)
+    common = dict(batch_size=8, epochs=1, packing=(4, 2))
+    parts = [make(queries, documents, process=(i, 2), **common) for i in range(2)]
+    whole = list(make(queries, documents, **common))
+    assert not whole[-1]["query_tokens"][-1].any()
+    for expected, *pieces in zip(whole, *parts, strict=True):
+        found = expected["query_segment_ids"]
+        assert len(found) == 8
+        np.testing.assert_array_equal(found, np.concatenate([piece["query_segment_ids"] for piece in pieces]))
+        lengths = np.count_nonzero(expected["query_tokens"], axis=1)
+        np.testing.assert_array_equal([np.count_nonzero(found == n + 1) for n in range(8)], lengths)
+
+
 @given(st.integers(0, 50), st.integers(0, 6), st.integers(0, 6), st.sampled_from([None, 1]))
 def test_the_rows_of_batches_are_known_before(seed, start, count, epochs):
     batches = make(*stores(seed), seed=seed, epochs=epochs)
@@ -221,6 +236,9 @@ def test_first_equal_of_more_than_is_hashed_at_once(monkeypatch):
         ({"query_lengths": 2}, r"query \d+ has 4 tokens.*query_lengths ≥ 4"),
         ({"document_lengths": (8, 4)}, "ascending"),
         ({"negatives": Negatives(np.zeros((3, 1), np.int32))}, "negatives of 3 queries"),
+        ({"packing": (3, 1)}, "cannot be packed"),
+        ({"packing": (1, 1), "process": (0, 2)}, "cannot be packed"),
+        ({"packing": (1, 0)}, "cannot be packed"),
     ),
 )
 def test_what_does_not_fit_is_refused(changes, match):

@@ -79,7 +79,9 @@ def model(
     of_documents = TokenRows.read(states / "vectors")
     queries, texts = load_pairs(pairs)
     table = negatives.first_table(negatives.load_negatives(found_negatives, mining), mining, queries, len(texts))
-    batches = contrastive.make_query_batches(queries, texts, table, training, encoders.query_length)
+    rows = contrastive.query_row_lengths(encoders.query_length)  # MaxSim counts them
+    packs = encoder.module.config.packs
+    batches = contrastive.make_query_batches(queries, texts, table, training, rows, packed=packs)
     judged = contrastive.judged_queries(pairs, dataset, training)
     separate = _separate(encoder, read)
     task = Task(

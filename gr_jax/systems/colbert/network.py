@@ -98,6 +98,11 @@ class LateInteractionConfig:
                 value=self.dimension,
             )
 
+    @property
+    def packs(self) -> bool:
+        """Several queries may be computed in one row: they are their own tokens alone."""
+        return not self.query_length and self.query_marker is None
+
 
 class LateInteraction(nn.Module):
     """Tokens to one vector a token. Parameters: `token_embedder/…`, `encoder/…`, `projection/kernel` (of two layers
@@ -141,16 +146,23 @@ class LateInteraction(nn.Module):
 
         Args:
           tokens: with the vocabulary's prefix and suffix, padded with 0 on the right.
-          segment_ids: of `text_encoder.encode_packed`, or None. Queries that are marked or filled up are not packed.
+          segment_ids: of `text_encoder.encode_packed`, or None.
+
+        Raises:
+          InputError: queries that are marked or filled up are to be packed.
         """
         config = self.config
+        if segment_ids is not None and not config.packs:
+            raise InputError(
+                "queries that are marked or filled up are not packed", "Leave query_segment_ids out of the batch."
+            )
         tokens = self._mark(tokens, config.query_marker)
         if config.query_length > tokens.shape[1]:
             tokens = jnp.pad(tokens, ((0, 0), (0, config.query_length - tokens.shape[1])))
         counted = (tokens != 0) | (jnp.arange(tokens.shape[1]) < config.query_length)
         read = jnp.where(tokens == 0, config.mask_token, tokens)
         seen = jnp.where(counted, read, 0) if config.mask_attended else tokens
-        if segment_ids is None or config.query_length or config.query_marker is not None:
+        if segment_ids is None:
             states = self._states(seen, read, deterministic)
         else:
             states = encoders.encode_packed(self.token_embedder, self.encoder, tokens, segment_ids, deterministic)
@@ -268,7 +280,7 @@ class LateInteractionModel(ContrastiveModel):
     `LateInteraction.encode_query` and `encode_document` give both.
 
     Where a batch brings `document_states`, as `tiles.StateBatches` do, documents are not read: only the projection of
-    their states is computed and trained. Where it brings `query_segment_ids`, queries are packed (see `encode_query`).
+    their states is computed and trained.
     """
 
     module: LateInteraction
@@ -297,7 +309,7 @@ class LateInteractionModel(ContrastiveModel):
         return max_sim(queries, weights, documents, mask > 0)
 
     def _encode(self, params: Any, batch: Batch, side: str, rng: Array | None) -> tuple[Array, Array]:
-        segment_ids = batch.get("query_segment_ids") if side == "query" else None
+        segment_ids = batch.get("query_segment_ids") if side == "query" and self.chunks == 1 else None
         packed = () if segment_ids is None else (segment_ids,)
 
         def encode(tokens: Array, rng: Array | None) -> Array:
