@@ -6,8 +6,8 @@ training questions with their answers, and for every document some words of its 
 on dev, and the last parameters are taken. A step has 32 pairs. Writers pack pairs into 9 rows of 64 tokens, so that
 theirs has about as many. Each row says how often the system went through the pairs, and what share of them it saw,
 which has to be all. Codebooks are fitted on the documents of each size, and together, since no document joins. MVDR has
-7 negatives a query: most of its time goes into them, and in study `negatives` 31 are worth .002 of RR@10 to it.
-Otherwise systems are those of `benchmarks.gr_vs_dr_growth`.
+7 negatives a query, for its time on a CPU: in study `negatives`, with one seed, 31 add .002 to its RR@10. Otherwise
+systems are those of `benchmarks.gr_vs_dr_growth`.
 
 Both sizes are end points, of three seeds each. Two sizes make a slope the difference between them over the doublings.
 """

@@ -56,7 +56,7 @@ def encode(embedder, encoder, tokens, segment_ids, positions, deterministic) -> 
 def encode_packed(
     embedder, encoder, tokens: Int[Array, "B S"], segment_ids: Int[Array, "R W"], deterministic: bool
 ) -> Float[Array, "B S d"]:
-    """The same states, computed with several rows of tokens in one, so that short ones need little padding.
+    """The same states, without dropout, computed with several rows of tokens in one: short ones need little padding.
 
     Args:
       tokens: 0 is padding, on the right.

@@ -25,7 +25,8 @@ from gr_jax.training.mesh_of_batches import all_that_fit
 from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.token_store import TokenStore
 
-# That are packed together. Attention is computed over whole rows: with many more it would cost what padding does.
+# So many queries are packed into a row. Attention is computed over whole rows: with many more it would cost as much as
+# padding.
 _QUERIES_OF_A_ROW = 4
 
 
@@ -218,7 +219,8 @@ def make_query_batches(
     *,
     packed: bool = True,
 ) -> ContrastiveBatches:
-    """What is trained on where documents were read before. Queries are packed, some `_QUERIES_OF_A_ROW` a row.
+    """What is trained on where documents were read before. Queries are packed, some four a row, unless devices cannot
+    share a batch evenly.
 
     Args:
       queries, texts, negatives, settings, query_lengths: see `make_batches`.
@@ -228,7 +230,7 @@ def make_query_batches(
       InputError: there are fewer devices than the mesh has, or see `make_batches`.
     """
     mesh = all_that_fit(settings.batch_size) if settings.mesh == (0, 1) else make_mesh(*settings.mesh)
-    parts = mesh.shape["data"]  # each device packs its own queries
+    parts = mesh.shape["data"]  # the queries of a device lie in its own rows
     even = packed and settings.chunks == 1 and settings.batch_size % parts == 0
     return make_batches(
         queries,
