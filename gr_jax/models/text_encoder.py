@@ -66,14 +66,13 @@ def encode_packed(
     Returns:
       A state per token; those of padding mean nothing.
     """
-    owner = segment_ids.reshape(-1)  # [R·W]
-    start = jnp.argmax(owner == 1 + jnp.arange(len(tokens))[:, None], axis=1)  # [B], of each row's first token
-    positions = jnp.where(owner > 0, jnp.arange(len(owner)) - start[owner - 1], 0)
-    packed = jnp.where(owner > 0, tokens[owner - 1, positions], 0)
-    packed, positions = packed.reshape(segment_ids.shape), positions.reshape(segment_ids.shape)
+    lies = segment_ids > 0
+    positions = jnp.where(lies, positions_in_segments(segment_ids), 0)
+    packed = jnp.where(lies, tokens[segment_ids - 1, positions], 0)
     states = encode(embedder, encoder, packed, segment_ids, positions, deterministic)
+    start = jnp.argmax(segment_ids.reshape(-1) == 1 + jnp.arange(len(tokens))[:, None], axis=1)  # [B]
     place = start[:, None] + jnp.arange(tokens.shape[1])
-    return states.reshape(len(owner), -1)[jnp.minimum(place, len(owner) - 1)]
+    return states.reshape(segment_ids.size, -1)[jnp.minimum(place, segment_ids.size - 1)]
 
 
 def positions_in_segments(segment_ids: Int[Array, "B S"]) -> Int[Array, "B S"]:
