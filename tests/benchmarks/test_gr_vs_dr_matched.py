@@ -40,14 +40,17 @@ def test_settings_are_the_same_at_both_sizes():
 
 
 def test_systems_are_those_of_the_other_mode():
-    """But for how they are trained, and whether codebooks serve documents that join."""
+    """But for how they are trained, whether codebooks serve documents that join, and how many negatives MVDR draws."""
+    chosen = {"GR-codebook": ("identifiers", "refits"), "MVDR": ("mining", "kept")}
     for system, run in gr_vs_dr_growth.runs().items():
         mine, others = settings_of(PARTS[0])[system], run.configs()[0]["settings"]
         different = {name for name in mine if mine[name] != others[name]} - {"training", "pseudo_queries"}
-        assert different == ({"identifiers"} if system == "GR-codebook" else set())
-        for name in different:
-            assert others[name] == {one: value for one, value in mine[name].items() if one != "refits"}
-            assert mine[name]["refits"] > 0
+        assert different == ({chosen[system][0]} if system in chosen else set())
+        for stage, setting in [chosen[system]] if system in chosen else []:
+            assert {**others[stage], setting: mine[stage][setting]} == mine[stage]
+    mine = settings_of(PARTS[0])
+    assert mine["GR-codebook"]["identifiers"]["refits"] > 0
+    assert mine["MVDR"]["mining"]["kept"] >= mine["MVDR"]["training"]["negatives"] == gr_vs_dr_matched.NEGATIVES
 
 
 def test_names_of_rows():
