@@ -173,7 +173,7 @@ def _recorded(block: _Block) -> str:
     with _at(block.page, block.line):
         rows = cited.recorded(file)
     about = ast.get_docstring(ast.parse((CHECKOUT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8"))) or ""
-    parts = [f"## `{name}`", about, f"These rows are measured by `python -m benchmarks.{name}`."]
+    parts = [f"## `{name}`", about]
     for measures, members in alike({row: record.values for row, record in rows.items()}):
         ends = {measure: found for measure in measures if (found := _ends(measure, measures))}
         columns = [measure for measure in measures if not any(measure in found for found in ends.values())]
