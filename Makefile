@@ -2,6 +2,7 @@
 # make test         ruff, mypy and the tests, in another
 # make test-slow    the same with the tests that take minutes
 # make lint         ruff and mypy alone;  make format  lets ruff rewrite the files
+# make tables       tables, numbers and code of README and docs/, written anew from what is recorded
 # make docs         the site, in docs/_build/html; a warning is an error
 # make core         shows that the library alone, without extras, trains, decodes and searches
 # make clean        removes the environments and caches, never runs/
@@ -26,7 +27,7 @@ SOURCES := $(wildcard gr_jax tasks launch benchmarks tests docs setup.py)
 REQUIREMENTS := setup.py $(wildcard requirements/*.txt)
 INSTALLED := $(if $(filter-out no,$(INSTALL)),.installed)
 
-.PHONY: quickstart test test-slow lint format docs core clean
+.PHONY: quickstart test test-slow lint format tables docs core clean
 # Two installations at once would both write gr_jax.egg-info.
 .NOTPARALLEL:
 
@@ -49,6 +50,9 @@ format: $(INSTALLED:%=$(VENV)/%)
 	@$(VENV)/bin/python -m ruff check --quiet --fix $(SOURCES)
 	@$(VENV)/bin/python -m ruff format $(SOURCES)
 
+tables: $(INSTALLED:%=$(VENV)/%)
+	@$(VENV)/bin/python -m benchmarks.pages
+
 docs: $(INSTALLED:%=$(DOCS_VENV)/%)
 	@$(DOCS_VENV)/bin/python -m sphinx --fail-on-warning --keep-going $(SPHINX_FLAGS) docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
@@ -60,7 +64,7 @@ core: $(INSTALLED:%=$(CORE_VENV)/%)
 	@cd $(CORE_VENV) && $(abspath $(CORE_VENV))/bin/python -I $(CURDIR)/tests/end_to_end/core_only.py
 
 clean:
-	rm -rf .venv .venv-quickstart .venv-core .venv-docs docs/_build build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-quickstart .venv-core .venv-docs docs/_build docs/api/*.rst build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 define new_environment
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \
