@@ -99,7 +99,7 @@ def _load_calibration(folder: pathlib.Path) -> Calibration | None:
     storage.refuse_no_file(file)
     if not file.exists():
         return None
-    again = "Measure it again: python -m launch.calibrate; or remove the file."
+    again = "Measure it again: gr-jax calibrate; or remove the file."
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
         index = value.pop("index", None) if isinstance(value, dict) else None

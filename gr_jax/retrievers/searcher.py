@@ -119,7 +119,7 @@ class Searcher:
         if self.calibration is None:
             raise InputError(
                 "how sure an answer is was not measured for this index",
-                "Measure it on questions with judgements: python -m launch.calibrate, or Searcher.calibrate.",
+                "Measure it on questions with judgements: gr-jax calibrate, or Searcher.calibrate.",
             )
         return self.calibration
 

@@ -50,7 +50,7 @@ a row
 ```
 <!-- ci: append --short -->
 ```bash
-python -m launch.train \\
+gr-jax train \\
     --a=1
 echo done
 ```
@@ -67,7 +67,7 @@ train(steps=10)
 
 def test_parse():
     first, second = readme.parse(PAGE)
-    assert first.code == "python -m launch.train \\\n    --a=1 --short\necho done\n"
+    assert first.code == "gr-jax train \\\n    --a=1 --short\necho done\n"
     assert (second.code, second.first, second.line) == ("train(steps=1)\n", ("mkdir x",), 17)
 
 

@@ -83,7 +83,7 @@ class Scores:
 
 def test_probabilities_are_measured_and_then_said():
     searcher = Searcher(Scores(), CORPUS)
-    with pytest.raises(InputError, match=r"not measured.*launch\.calibrate"):
+    with pytest.raises(InputError, match="not measured.*gr-jax calibrate"):
         searcher.search("1", probability=True)
     queries = Queries([str(q) for q in range(30)], [str(q) for q in range(30)])
     qrels = Qrels({str(q): {f"d{q % 3}": 1} for q in range(20)})

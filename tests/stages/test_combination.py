@@ -1,5 +1,6 @@
 """What a report says where dev prefers BM25 or the combination to the system."""
 
+import json
 import re
 import shutil
 
@@ -14,6 +15,7 @@ from gr_jax.retrievers.hybrid import HybridRetriever, WeightChoice, choose_weigh
 from gr_jax.retrievers.lexical import BM25
 from gr_jax.stages import hybrid, results
 from gr_jax.stages.graph import Place
+from launch import show
 
 CORPUS = Corpus.from_documents(Document(f"d{n}", "", f"text {n}") for n in range(4))
 QRELS = {"q0": {"d0": 1}, "q1": {"d1": 1}}
@@ -50,7 +52,7 @@ def test_bm25_alone_is_best(tmp_path):
 def test_the_combination_is_best(tmp_path):
     words = said(tmp_path, *TOGETHER)
     assert words.startswith("On dev BM25 + GDR reaches RR@10 1.000, BM25 alone RR@10 .500 and GDR alone RR@10 .500")
-    assert f"`python -m launch.search --index={tmp_path}/index " in words
+    assert f"`gr-jax search --index={tmp_path}/index " in words
 
 
 def test_nothing_is_said_without_dev(tmp_path):
@@ -72,6 +74,23 @@ def test_the_report_says_it_with_a_command_that_works(memorised, tmp_path):
     assert words and words in report and hybrid.how_combined(folder) in report
     searcher = gr_jax.load(re.search(r"--index=(\S+)", words).group(1))
     assert list(searcher.retriever.parts) == ["BM25", "DSI"] and searcher.search("where is the red cat", 3)
+
+
+@pytest.mark.parametrize("made", ["here", "by another system before"])
+def test_the_commands_of_a_finished_run_name_the_index_that_dev_prefers(memorised, tmp_path, capsys, made):
+    for name in ("index", "hybrid"):
+        shutil.copytree(memorised.model_dir / name, tmp_path / name)
+    if made != "here":
+        manifest = tmp_path / "index" / storage.MANIFEST
+        found = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({**found, "made_from": "another"}))
+    for rankings, named in (((WRONG, RIGHT), "index"), (TOGETHER, "hybrid/index")):
+        said(tmp_path / "hybrid", *rankings)
+        show.show_next(memorised.searcher, tmp_path)
+        printed = capsys.readouterr().out
+        expected = named if made == "here" else "index"
+        assert f"search --index={tmp_path}/{expected} " in printed and f'load("{tmp_path}/{expected}")' in printed
+        assert ("# On dev BM25 + DSI reaches RR@10 1.000, BM25 alone" in printed) == (expected == "hybrid/index")
 
 
 class Counting:

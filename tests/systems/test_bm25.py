@@ -35,7 +35,7 @@ def test_it_answers_as_the_retriever_does(tmp_path):
 
 
 def test_there_is_nothing_to_train(tmp_path):
-    """`launch.train` reads the documents, and that is all."""
+    """`gr-jax train` reads the documents, and that is all."""
     said = Said()
     beir = small_data.write_beir(tmp_path / "mine", count=4)
     assert BM25().run(beir, tmp_path / "bm25", until=systems.base.TRAINED, say=said.append) is None
