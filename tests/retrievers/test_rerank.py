@@ -9,6 +9,7 @@ import gr_jax
 from gr_jax import storage
 from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
+from gr_jax.registry import Registry
 from gr_jax.retrievers import BM25, RerankRetriever, index, rerank
 
 CORPUS = Corpus.from_documents(
@@ -100,14 +101,15 @@ def test_transforms_are_applied_to_both():
 
 
 def test_what_was_saved_answers_alike(tmp_path, monkeypatch):
-    monkeypatch.setitem(rerank._SCORERS, "lengths", f"{__name__}:Lengths")
+    monkeypatch.setattr(rerank, "SCORERS", Registry("scorer"))
+    rerank.SCORERS.register("lengths", f"{__name__}:Lengths")
     retriever = RerankRetriever(BM25(CORPUS), Lengths(sign=-1.0), CORPUS, depth=4)
     index.save(tmp_path / "index", retriever, CORPUS)
     searcher = gr_jax.load(tmp_path / "index")
     one, other = (r.retrieve(["word", "other"], 6) for r in (retriever, searcher.retriever))
     np.testing.assert_array_equal(one.doc_index, other.doc_index)
     np.testing.assert_array_equal(one.score, other.score)
-    monkeypatch.delitem(rerank._SCORERS, "lengths")
+    monkeypatch.setattr(rerank, "SCORERS", Registry("scorer"))
     with pytest.raises(InputError, match="lengths"):
         gr_jax.load(tmp_path / "index")
 
