@@ -51,7 +51,7 @@ class First:
         from gr_jax.retrievers import Evidence, Ranking
 
         reasons = tuple(tuple((Evidence("term", f"d{d}", 1.0),) for d in row if d >= 0) for row in doc_index)
-        return Ranking(doc_index, score, reasons if explain else None)
+        return Ranking(doc_index, score, reasons if explain else None, lambda query, rank: f"d{doc_index[query, rank]}")
 
 
 def test_the_first_are_ordered_anew_and_the_rest_stay_behind_them():
@@ -91,6 +91,12 @@ def test_explanations_move_with_their_documents():
         assert judged == ([score] if document < 3 else [])
     few = RerankRetriever(First(), Lengths(), CORPUS, depth=5).retrieve(["a"], 6, allowed=allowed[::-1], explain=True)
     assert [reasons[-1].text for reasons in few.evidence[0]] == [f"d{d}" for d in few.doc_index[0] if d >= 0]
+
+
+def test_docids_move_with_their_documents():
+    for depth in (3, 6):
+        found = RerankRetriever(First(), Lengths(), CORPUS, depth=depth).retrieve(["a", "b"], 5)
+        assert [found.docid_of(1, rank) for rank in range(5)] == [f"d{document}" for document in found.doc_index[1]]
 
 
 def test_transforms_are_applied_to_both():
