@@ -1,6 +1,7 @@
 # make quickstart   the main job on the documentation of the installed Python packages, in an environment of its own
 # make test         ruff, mypy and the tests, in another
 # make test-slow    the same with the tests that take minutes
+# make test-changed the tests that uncommitted changes need; SINCE=main: those of a branch
 # make lint         ruff and mypy alone;  make format  lets ruff rewrite the files
 # make tables       tables, numbers and code of README and docs/, written anew from what is recorded
 # make docs         the site, in docs/_build/html; a warning is an error
@@ -21,6 +22,7 @@ INSTALL ?= yes
 PIP_FLAGS ?= -qq --disable-pip-version-check --no-input
 # Files in their order: by their number of tests the longest few would come last, and one core wait for the other.
 PYTEST_FLAGS ?= -q -n auto --dist loadfile --no-loadscope-reorder
+SINCE ?= HEAD
 QUICKSTART_FLAGS ?=
 SPHINX_FLAGS ?= -q
 
@@ -28,7 +30,7 @@ SOURCES := $(wildcard gr_jax tasks launch benchmarks tests docs setup.py)
 REQUIREMENTS := setup.py $(wildcard requirements/*.txt)
 INSTALLED := $(if $(filter-out no,$(INSTALL)),.installed)
 
-.PHONY: quickstart test test-slow lint format tables docs wheel core clean
+.PHONY: quickstart test test-slow test-changed lint format tables docs wheel core clean
 # Two installations at once would both write gr_jax.egg-info.
 .NOTPARALLEL:
 
@@ -40,6 +42,9 @@ test: lint
 
 test-slow: lint
 	@$(VENV)/bin/python -m pytest $(PYTEST_FLAGS) --slow
+
+test-changed: $(INSTALLED:%=$(VENV)/%)
+	@$(VENV)/bin/python -m tests.changed --since=$(SINCE) $(PYTEST_FLAGS)
 
 lint: $(INSTALLED:%=$(VENV)/%)
 	@$(VENV)/bin/python -m ruff check --quiet $(SOURCES)
