@@ -145,7 +145,7 @@ def set_limits(axes: Axes, values: Iterable[float], *, least_span: float = LEAST
 
 def add_legend(figure: Figure, axes: Iterable[Axes]) -> None:
     """A legend below the panels, of each name once. What has no name needs none."""
-    named = {}
+    named: dict[str, Any] = {}
     for panel in axes:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
             named.setdefault(name, handle)
