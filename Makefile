@@ -6,7 +6,7 @@
 # make tables       tables, numbers and code of README and docs/, written anew from what is recorded
 # make docs         the site, in docs/_build/html; a warning is an error
 # make wheel        the library and the command gr-jax as dist/gr_jax-*.whl
-# make core         shows that the library alone, without extras, trains, decodes and searches
+# make core         shows that the wheel alone, without extras, trains, decodes and searches
 # make clean        removes the environments and caches, never runs/
 #
 # An environment is installed once, and again when setup.py or requirements/ change. Each can be elsewhere:
@@ -73,6 +73,7 @@ wheel:
 core: wheel $(INSTALLED:%=$(CORE_VENV)/%)
 	@$(CORE_VENV)/bin/python -m pip install $(PIP_FLAGS) --force-reinstall --no-deps dist/gr_jax-*.whl
 	@cd $(CORE_VENV) && $(abspath $(CORE_VENV))/bin/python -I $(CURDIR)/tests/end_to_end/core_only.py
+	@cd $(CORE_VENV) && bin/gr-jax recipe --list > /dev/null
 
 clean:
 	rm -rf .venv .venv-quickstart .venv-core .venv-docs docs/_build docs/api/*.rst build dist *.egg-info .pytest_cache .mypy_cache \

@@ -28,7 +28,7 @@ def test_it_starts_the_program_of_that_name():
 
 def test_a_name_that_is_none():
     refused(forked("main", "serch", "--index=x"), "got 'serch'", "Did you mean search?")
-    refused(forked("main", "--index=x"), "Name one of: recipe, train")
+    refused(forked("main", "xyz"), "Name one of: recipe, train")
 
 
 def test_a_printed_command_works_where_gr_jax_is_not_on_path(monkeypatch, tmp_path):

@@ -1,6 +1,5 @@
 """What a report says where dev prefers BM25 or the combination to the system."""
 
-import json
 import re
 import shutil
 
@@ -76,21 +75,21 @@ def test_the_report_says_it_with_a_command_that_works(memorised, tmp_path):
     assert list(searcher.retriever.parts) == ["BM25", "DSI"] and searcher.search("where is the red cat", 3)
 
 
-@pytest.mark.parametrize("made", ["here", "by another system before"])
-def test_the_commands_of_a_finished_run_name_the_index_that_dev_prefers(memorised, tmp_path, capsys, made):
-    for name in ("index", "hybrid"):
-        shutil.copytree(memorised.model_dir / name, tmp_path / name)
-    if made != "here":
-        manifest = tmp_path / "index" / storage.MANIFEST
-        found = json.loads(manifest.read_text())
-        manifest.write_text(json.dumps({**found, "made_from": "another"}))
-    for rankings, named in (((WRONG, RIGHT), "index"), (TOGETHER, "hybrid/index")):
-        said(tmp_path / "hybrid", *rankings)
-        show.show_next(memorised.searcher, tmp_path)
+def test_the_commands_of_a_finished_run_name_the_index_that_dev_prefers(tmp_path, capsys):
+    def named(*rankings: Ranking, combines: str = "key") -> str:
+        notes = {"config": {"name": "DSI"}, "inputs": {"index": combines}}
+        with storage.write_folder(tmp_path / "hybrid", "hybrid", meta=notes) as new:
+            said(new, *rankings)
+        show.show_next(None, tmp_path)
         printed = capsys.readouterr().out
-        expected = named if made == "here" else "index"
-        assert f"search --index={tmp_path}/{expected} " in printed and f'load("{tmp_path}/{expected}")' in printed
-        assert ("# On dev BM25 + DSI reaches RR@10 1.000, BM25 alone" in printed) == (expected == "hybrid/index")
+        (index,) = {*re.findall(rf"{tmp_path}/(\S*index)\b", printed)}
+        assert ("# On dev BM25 + DSI reaches RR@10 1.000, BM25 alone" in printed) == (index == "hybrid/index")
+        return index
+
+    with storage.write_folder(tmp_path / "index", "index", made_from="key"):
+        pass
+    assert named(WRONG, RIGHT) == "index" and named(*TOGETHER) == "hybrid/index"
+    assert named(*TOGETHER, combines="another system's") == "index"
 
 
 class Counting:
