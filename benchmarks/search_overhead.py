@@ -21,7 +21,7 @@ from benchmarks import harness
 from gr_jax.corpus import Dataset, read_beir
 from gr_jax.retrievers import BM25, index
 
-DOCUMENTS, QUESTIONS, TURNS, K = 300, 256, 5, 10
+DOCUMENTS, QUESTIONS, TURNS, K = 300, 256, 9, 10
 STARTS = 7  # of a process; the first fills caches of bytecode and compiled loops, and does not count
 IMPORT = "import gr_jax; "
 SEARCH = f"{IMPORT}gr_jax.load(sys.argv[1]).search('who wrote the first symphony?', k=10); "
@@ -38,7 +38,7 @@ def _fingerprint() -> str:
 
 
 def search() -> dict[str, float]:
-    """Medians of milliseconds of one query, of documents that are memory-mapped as those of an index are."""
+    """Milliseconds of a query: the fastest of its turns, and the median over queries."""
     harness.two_threads("search_overhead")
     corpus = _dataset().corpus.subset(range(DOCUMENTS))
     queries = _dataset().split_queries("test").texts[:QUESTIONS]
@@ -50,16 +50,18 @@ def search() -> dict[str, float]:
             "retrieve ms": lambda query: searcher.retrieve([query], K),
             "search with evidence ms": lambda query: searcher.search(query, K, explain=True),
         }
-        taken: dict[str, list[float]] = {name: [] for name in sides}
-        for turn in range(TURNS + 1):
-            for query in queries:
+        fastest: dict[str, list[float]] = {name: [] for name in sides}
+        for query in queries:
+            taken: dict[str, list[float]] = {name: [] for name in sides}
+            for _ in range(TURNS):
                 for name, side in sides.items():
                     started = time.perf_counter()
                     side(query)
-                    if turn:  # compiled, caches warm
-                        taken[name].append(1000 * (time.perf_counter() - started))
-        beyond = [one - other for one, other in zip(taken["search ms"], taken["retrieve ms"], strict=True)]
-    return {**{name: statistics.median(each) for name, each in taken.items()}, "beyond ms": statistics.median(beyond)}
+                    taken[name].append(1000 * (time.perf_counter() - started))
+            for name, each in taken.items():
+                fastest[name].append(min(each))
+    beyond = [one - other for one, other in zip(fastest["search ms"], fastest["retrieve ms"], strict=True)]
+    return {**{name: statistics.median(each) for name, each in fastest.items()}, "beyond ms": statistics.median(beyond)}
 
 
 def process(code: str) -> dict[str, float]:
@@ -95,7 +97,7 @@ def rows() -> list[harness.Row]:
             config=of_search,
             measure=search,
             at_most={"beyond ms": 0.15},
-            note="medians; search without evidence against retrieve",
+            note="a query at a time; search without evidence against retrieve",
             corpus=_fingerprint,
             speed=True,
         ),
