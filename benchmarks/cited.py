@@ -1,7 +1,6 @@
 """Recorded values as the pages cite them: `BENCHMARK :: ROW :: MEASURE`, and how a number is written.
 
-The site (`docs/_extensions`) and the test of README's tables (`tests/docs`) read rows by this alone, so that a page and
-a record cannot say different things.
+What `pages` writes into README and the site's pages is read by this alone.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ SEPARATOR, RECIPROCAL, SMALLEST = "::", "1 / ", "smallest "
 _AT_80_PERCENT = (1.96 + 0.84) / (2 * 1.96)  # of an interval of 95%: the difference that is seen in four of five tries
 
 
-def record(benchmark: str, row: str, results: pathlib.Path = RESULTS) -> Record:
+def record(benchmark: str, row: str) -> Record:
     """A recorded row.
 
     Raises:
       InputError: there is none of this name; says which are near.
     """
-    rows = recorded(results / f"{benchmark}.json")
+    rows = recorded(RESULTS / f"{benchmark}.json")
     if row not in rows:
         raise InputError(f"{benchmark} has no recorded row of this name", _nearest(row, rows), value=row)
     return rows[row]
 
 
-def value(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULTS) -> float:
+def value(benchmark: str, row: str, measure: str) -> float:
     """One value of a recorded row; of "1 / MEASURE" the reciprocal. "smallest MEASURE" is the smallest difference that
     the row's questions show at 80% power, which follows from its interval, "MEASURE low" to "MEASURE high".
 
     Raises:
       InputError: there is none; says which are near.
     """
-    found = record(benchmark, row, results)
+    found = record(benchmark, row)
     if not has(found, measure):
         bare = measure.removeprefix(RECIPROCAL).removeprefix(SMALLEST)
         raise InputError(f"{benchmark}, {row!r} has no such measure", _nearest(bare, found.values), value=measure)
@@ -68,27 +67,36 @@ def _value_of(record: Record, measure: str) -> float:
     return 1 / values[0] if measure.startswith(RECIPROCAL) else values[0]
 
 
-def span(benchmark: str, row: str, measure: str, results: pathlib.Path = RESULTS) -> tuple[float, float]:
+def span(benchmark: str, row: str, measure: str) -> tuple[float, float]:
     """The smallest and the largest `value` over the kinds of machines that a row was measured on.
 
     Raises:
       InputError: there is none; says which are near.
     """
-    last, file = record(benchmark, row, results), results / f"{benchmark}.json"
-    found = [value(benchmark, row, measure, results)]
-    for kind in records.machines(file) if last.machine else []:
-        one = records.read(file, kind).get(row)
+    last, file = record(benchmark, row), RESULTS / f"{benchmark}.json"
+    found = [value(benchmark, row, measure)]
+    for kind, rows in _machines(file).items() if last.machine else ():
+        one = rows.get(row)
         if one is not None and one.machine == kind and one.config == last.config:
             found.append(_value_of(one, measure))
     return min(found), max(found)
 
 
-def cite(address: str, results: pathlib.Path = RESULTS) -> tuple[str, str, str]:
-    """A value by its address, as text; of a row of several kinds of machines the smallest and the largest.
+def text(benchmark: str, row: str, measure: str, form: str = "") -> str:
+    """A value as pages have it; of a row of several kinds of machines the smallest and the largest, "2.4–3.5".
+
+    Raises:
+      InputError: there is none; says which are near.
+    """
+    low, high = (written(number, form) for number in span(benchmark, row, measure))
+    return low if low == high else f"{low}–{high}"
+
+
+def cite(address: str) -> tuple[str, str, str]:
+    """`text` by its address.
 
     Args:
       address: "BENCHMARK :: ROW :: MEASURE", or with " :: FORM" behind it: see `written`.
-      results: folder of the records.
 
     Returns:
       The benchmark, the row, and the value as it is written.
@@ -104,8 +112,7 @@ def cite(address: str, results: pathlib.Path = RESULTS) -> tuple[str, str, str]:
             value=address,
         )
     benchmark, row, measure, *form = parts
-    low, high = (written(number, *form) for number in span(benchmark, row, measure, results))
-    return benchmark, row, low if low == high else f"{low} to {high}"
+    return benchmark, row, text(benchmark, row, measure, *form)
 
 
 def written(number: float, form: str = "") -> str:
@@ -120,15 +127,15 @@ def written(number: float, form: str = "") -> str:
       InputError: it is no format.
     """
     if form == "p":
-        return render.format_p(number) if number >= 0.001 else "below .001"
+        return render.format_p(number).replace(" ", "")
     if not form:
         return render.format_value(number)
     try:
-        text = format(abs(number), ".3f" if form == "size" else form).replace("%", " %")
+        size = format(abs(number), ".3f" if form == "size" else form)
     except ValueError as error:
         raise InputError(f"no format of numbers: {error}", 'Write ".3f", ".0%" or "p".', value=form) from error
-    sign = "−" if number < 0 and form != "size" and re.search(r"[1-9]", text) else ""
-    return sign + re.sub(r"^0(?=\.)", "", text)
+    sign = "−" if number < 0 and form != "size" and re.search(r"[1-9]", size) else ""
+    return sign + re.sub(r"^0(?=\.)", "", size)
 
 
 @functools.cache
@@ -143,6 +150,12 @@ def recorded(file: pathlib.Path) -> dict[str, Record]:
         known = {one.stem for one in file.parent.glob("*.json")}
         raise InputError("no benchmark of this name has recorded rows", _nearest(file.stem, known), file=file)
     return rows
+
+
+@functools.cache
+def _machines(file: pathlib.Path) -> dict[str, dict[str, Record]]:
+    """Kind of machine → rows, those of this kind before others."""
+    return {kind: records.read(file, kind) for kind in records.machines(file)}
 
 
 def _nearest(wanted: str, known: Iterable[str]) -> str:

@@ -32,6 +32,7 @@ SMALL = (
 # Without a choice among looks there is none before the first update, which is that of the same student for all.
 AT_THE_END = "Distilling.keep_best=None"
 Values = Mapping[str, float]
+DIFFERING = 1 / 50  # of the queries: what bands of gains assume
 
 # Curve → what its horizontal axis is, and value → flags.
 CURVES: Mapping[str, tuple[str, Mapping[Any, tuple[str, ...]]]] = {
@@ -190,16 +191,18 @@ def draw(current: Mapping[str, Values], titles: Sequence[str]) -> None:
 
     points = {name: (axis, {x: f"{name} {x:g}" for x in values}) for name, (axis, values) in CURVES.items()}
     curves = {
-        name: (axis, {x: current[_name(title)]["gain"] for x, title in its.items() if _name(title) in current})
+        name: (axis, {"": [(x, current[_name(title)]["gain"]) for x, title in its.items() if _name(title) in current]})
         for name, (axis, its) in points.items()
     }
-    by_teacher = [current[_name(f"teacher {title}")] for title in titles if _name(f"teacher {title}") in current]
+    by_teacher = {title: current[name] for title in titles if (name := _name(f"teacher {title}")) in current}
     own = f"teacher's {MEASURE}"
-    curves["teachers"] = (f"{own} among the student's documents", {one[own]: one["gain"] for one in by_teacher})
+    points_of = {title: [(one[own], one["gain"])] for title, one in by_teacher.items()}
+    curves["teachers"] = (f"{own} among the student's documents", points_of)
     for name, (axis, found) in curves.items():
-        if len(found) > 1:
+        if sum(map(len, found.values())) > 1:
             figure = plots.curves(
-                {"gain": sorted(found.items())}, title=f"{DATA}, dev", x=axis, y=f"gain in {MEASURE}",
-                logarithmic=name == "margin",
+                {f"gain in {MEASURE}": found}, title=f"DGR above its student, {DATA}, dev, one seed", x=axis,
+                logarithmic=name in ("margin", "length"), queries={f"gain in {MEASURE}": dgr_lists.QUESTIONS},
+                differing=DIFFERING,
             )  # fmt: skip
             storage.write_bytes(harness.RESULTS / f"dgr_{name}.svg", plots.to_svg(figure))

@@ -26,6 +26,7 @@ from gr_jax import storage
 
 NAME = "gdr_scaling"
 DATA, SIZES = "wiki_intro_179k", {"10k": 10_000, "32k": 32_000, "100k": 100_000}
+QUERIES = 938
 SYSTEMS = {"gdr": "GDR", "dsi_clusters": CLUSTERS}
 _CLASSES = {"gdr": "GDR", "dsi_clusters": "DSIClusters"}
 _BUDGETS = {"gdr": "small_gdr", "dsi_clusters": "small_docids"}
@@ -93,8 +94,9 @@ def draw() -> None:
         ]
     if any(curves.values()):
         figure = plots.curves(
-            curves, title="R@100 on wiki_intro_179k, 1,000 clusters", x="documents", y="R@100", logarithmic=True
-        )
+            {"R@100": curves}, title=f"{DATA}, test, 1,000 clusters, one seed", x="documents", logarithmic=True,
+            queries={"R@100": QUERIES},
+        )  # fmt: skip
         storage.write_bytes(harness.RESULTS / f"{NAME}.svg", plots.to_svg(figure))
 
 

@@ -20,7 +20,8 @@ from gr_jax import storage
 from gr_jax.corpus import read_beir
 
 NAME = "gdr_sensitivity"
-DRAWN = {name: name for name in ("Success@1", "RR@10", "R@100")} | {"share_scored": "share of the documents scored"}
+MEASURES, QUERIES = ("Success@1", "RR@10", "R@100"), 1451  # of dev
+DRAWN = {name: name for name in MEASURES} | {"share_scored": "share of documents scored"}
 # Parameter → the name of its rows, how they are made from a value, values, and the one that the small GDR has.
 TRAINED = {
     "clusters": ("{:g} clusters", ("budget{}", "Clusters.budget={}"), (100, 200, 400, 800, 1600), 800),
@@ -86,10 +87,11 @@ def draw() -> None:
     for parameter, (title, values) in values_of.items():
         found = {value: current[title.format(value)] for value in values if title.format(value) in current}
         if len(found) > 1:
-            curves = {label: [(value, point[one]) for value, point in found.items()] for one, label in DRAWN.items()}
             figure = plots.curves(
-                curves, title="squad_dev, dev", x=AXES[parameter], y="", logarithmic=parameter != "beta"
-            )
+                {shown: {"": [(at, point[one]) for at, point in found.items()]} for one, shown in DRAWN.items()},
+                title="GDR, squad_dev, dev, one seed", x=AXES[parameter], logarithmic=True,
+                queries=dict.fromkeys(MEASURES, QUERIES),
+            )  # fmt: skip
             storage.write_bytes(harness.RESULTS / f"gdr_{parameter}.svg", plots.to_svg(figure))
 
 

@@ -147,7 +147,9 @@ def draw(current: Mapping[str, Values]) -> None:
         if row.name in current and "corrected fails" in current[row.name]
     }
     if named:
-        figure = dot_plots.dots(named, title="Bounds that draws contradict", x="share of questions")
+        figure = dot_plots.dots(
+            named, title="Bounds that draws contradict", x="share of queries whose draws contradict the bound"
+        )
         storage.write_bytes(harness.RESULTS / "gr_vs_dr_bounds.svg", plots.to_svg(figure))
 
 

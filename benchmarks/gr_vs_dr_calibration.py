@@ -105,7 +105,7 @@ def draw(current: Mapping[str, Values]) -> None:
     prefix = f"calibration: {DATA} {SPLIT} "
     named = {name.removeprefix(prefix): {said: found[name][one] for one, said in shown.items()} for name in best_first}
     if named:
-        figure = dot_plots.dots(named, title=f"{DATA}, {SPLIT}", x="Brier score: 0 is best")
+        figure = dot_plots.dots(named, title=f"Calibration, {DATA}, {SPLIT}", x="Brier score: 0 is best")
         storage.write_bytes(harness.RESULTS / "gr_vs_dr_calibration.svg", plots.to_svg(figure))
 
 

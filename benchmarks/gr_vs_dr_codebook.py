@@ -130,7 +130,7 @@ def draw(current: Mapping[str, Values]) -> None:
             for name in (row.name for row in rows() if row.name.startswith(prefix) and row.name in current):
                 named.setdefault(name.removeprefix(prefix), {})[f"{data} {split}"] = current[name]["RR@10"]
     if named:
-        figure = dot_plots.dots(named, title="GR-codebook", x="RR@10")
+        figure = dot_plots.dots(named, title="GR-codebook, and exact search of what it writes", x="RR@10")
         storage.write_bytes(harness.RESULTS / "gr_vs_dr_codebook.svg", plots.to_svg(figure))
 
 

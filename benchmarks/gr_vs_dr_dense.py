@@ -272,11 +272,11 @@ def draw(study: str, current: Mapping[str, Values]) -> None:
         }
         for side in (DR.name, "MVDR", ON_EMBEDDINGS.name, "PCA", "MVDR by PCA")
     }
-    lines = {side: sorted(line.items()) for side, line in found.items() if len(line) > 1}
+    lines = {side: list(line.items()) for side, line in found.items() if len(line) > 1}
     if lines:
         figure = plots.curves(
-            lines, title=f"{DATA}, both test splits", x=axis, y=MEASURE, logarithmic=study != "hard",
-            questions=QUESTIONS,
+            {MEASURE: lines}, title=f"{DATA}, both test splits; one or three seeds", x=axis,
+            logarithmic=study != "hard", queries={MEASURE: QUESTIONS},
         )  # fmt: skip
         storage.write_bytes(harness.RESULTS / f"gr_vs_dr_{study}.svg", plots.to_svg(figure))
 

@@ -242,9 +242,11 @@ def curve(current: Mapping[str, Values], mode: str, counts: Collection[int], fil
         if len(points) > 1:
             lines[system] = points
     if lines:
+        trained_on = "all documents trained on" if mode else "trained on the first 10k documents"
         figure = plots.curves(
-            lines, title=f"{DATA}, {SPLIT}", x="documents", y=MEASURE, logarithmic=True, questions=QUESTIONS
-        )
+            {MEASURE: lines}, title=f"{DATA}, {SPLIT}, {trained_on}", x="documents", logarithmic=True,
+            queries={MEASURE: QUESTIONS},
+        )  # fmt: skip
         storage.write_bytes(harness.RESULTS / file, plots.to_svg(figure))
 
 

@@ -194,11 +194,11 @@ def draw(current: Mapping[str, Values]) -> None:
         if row.name in current:
             title = row.name.removeprefix("remedies: ").rpartition(", ")[0]
             lines.setdefault(title, []).append((current[row.name][SCORED], current[row.name][FOUND]))
-    lines = {title: sorted(points) for title, points in lines.items() if len(points) > 1}
+    lines = {title: points for title, points in lines.items() if len(points) > 1}
     if lines:
         figure = plots.curves(
-            lines, title=f"{DATA}, both test splits", x="documents scored for a question", y=FOUND, logarithmic=True,
-            questions=QUESTIONS,
+            {"answer among them": lines}, title=f"Documents scored, {DATA}, both test splits",
+            x="documents scored for a query", logarithmic=True, queries={"answer among them": QUESTIONS},
         )  # fmt: skip
         storage.write_bytes(harness.RESULTS / "gr_vs_dr_remedies.svg", plots.to_svg(figure))
 

@@ -61,7 +61,7 @@ class Processes:
             hosts = ["--hosts=bare", *own] if count > 1 else []
             command = [f"launch.{program}", *hosts, *flags]
             if watch is not None:
-                command = ["launch.supervise", *hosts, f"--watch={watch}", "--", f"launch.{program}", *flags]
+                command = ["launch.supervise", *hosts, f"--watch={watch}", "--", program, *flags]
             with open(log, "w", encoding="utf-8") as file:
                 self.processes.append(
                     subprocess.Popen(

@@ -1,6 +1,6 @@
 """The main job: GDR and DSI on real corpora. `python -m benchmarks.main_job`.
 
-Every row is a system run as a user runs it, `python -m launch.recipe --gin_file=…`, in a process of its own, into
+Every row is a system run as a user runs it, `gr-jax recipe --gin_file=…`, in a process of its own, into
 `runs/main_job/`; an interrupted one goes on where it was. BM25 is measured in the same run. What was chosen (steps,
 rates, beams) was chosen on dev or train; the test splits are only read here. Standard budget: 30 minutes of training
 on 2 cores at most; the quickstart trains for at most 3.

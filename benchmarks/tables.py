@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.records import Record
 from benchmarks.rows import Row, holds, resolve
@@ -22,9 +22,9 @@ def show(
     were measured."""
     measured = [recorded[row.name] for row in rows if not state(row, recorded)]
     made = sorted({f"{record.hardware}; commit {record.commit}; {record.date[:10]}" for record in measured})
-    tables = [
-        table(part, recorded, every=every or rows) for part in _alike(rows, current_values(every or rows, recorded))
-    ]
+    current, named = current_values(every or rows, recorded), {row.name: row for row in rows}
+    parts = alike({row.name: {**row.bounds(), **current.get(row.name, {})} for row in rows})
+    tables = [table([named[name] for name in names], recorded, every=every or rows) for _, names in parts]
     if markdown:
         for header, body in tables:
             print(render.markdown_table(header, body), end="\n\n")
@@ -47,19 +47,18 @@ def show(
         console.print(Text(line), style="dim")
 
 
-def _alike(rows: Sequence[Row], current: Mapping[str, Mapping[str, float]]) -> list[list[Row]]:
-    """Rows by table: each joins the first table that has all of its measures, or whose measures it has all."""
-    tables: list[tuple[set[str], list[Row]]] = []
-    for row in rows:
-        measures = {*row.bounds(), *current.get(row.name, {})}
-        for shared, members in tables:
-            if measures <= shared or shared <= measures:
-                shared |= measures
+def alike(measured: Mapping[str, Iterable[str]]) -> list[tuple[list[str], list[str]]]:
+    """Rows by table, (measures, rows): a row joins the first that has all of its measures, or only measures of its."""
+    tables: list[tuple[list[str], list[str]]] = []
+    for row, names in measured.items():
+        for measures, members in tables:
+            if {*names} <= {*measures} or {*measures} <= {*names}:
+                measures += [name for name in names if name not in measures]
                 members.append(row)
                 break
         else:
-            tables.append((measures, [row]))
-    return [members for _, members in tables]
+            tables.append(([*names], [row]))
+    return tables
 
 
 def table(

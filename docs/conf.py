@@ -9,8 +9,9 @@ sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent)]
 import gr_jax
 import gr_jax.training
 
-for name in gr_jax.training.__all__:  # fetched when first used, and seen only then
-    getattr(gr_jax.training, name)
+for package in (gr_jax, gr_jax.training):
+    for name in package.__all__:  # fetched when first used, and seen only then
+        getattr(package, name)
 
 project = "gr_jax"
 author = "the gr_jax authors"
@@ -24,12 +25,12 @@ extensions = [
     "sphinx.ext.viewcode",
     "mathml",
     "plain_docstrings",
-    "recorded",
+    "site_pages",
 ]
 exclude_patterns = ["_build", "_extensions"]
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
-myst_enable_extensions = ["deflist", "dollarmath", "fieldlist"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 # Signatures name arguments and defaults; shapes stand in the docstrings and in the source, one click away.

@@ -1,1 +1,1 @@
-"""Entry points, run from a checkout: `python -m launch.recipe --gin_file=… --gin.NAME=value`."""
+"""The programs behind the command `gr-jax`, installed as gr_jax.launch; in a checkout also `python -m launch.NAME`."""

@@ -1,10 +1,10 @@
 """Measures how sure an index is of its answers, on questions with judgements that nothing was trained on.
 
-python -m launch.calibrate --index=runs/mine/index --queries=my_beir_folder/queries.jsonl \
+gr-jax calibrate --index=runs/mine/index --queries=my_beir_folder/queries.jsonl \
     --qrels=my_beir_folder/qrels/dev.tsv
 
 One temperature is fitted and kept in the folder of the index. Then `searcher.search(question, probability=True)` and
-`launch.search --probability` say of every hit how probable it is that it is the answer.
+`gr-jax search --probability` say of every hit how probable it is that it is the answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import gr_jax
 from gr_jax import corpus
 from gr_jax.evaluation.calibration_pages import Page
 from gr_jax.retrievers import index
-from launch import program
+
+from . import program
 
 _INDEX = flags.DEFINE_string("index", None, "Folder of the index.", required=True)
 _QUERIES = flags.DEFINE_string(
@@ -34,7 +35,7 @@ def main() -> None:
     page.add_fitted(f"{made.queries} questions", "index", made)
     page.print()
     print(f"Kept in {_INDEX.value}/{index.CALIBRATION}. Next:")
-    print(f'  python -m launch.search --index={_INDEX.value} --probability "your question"')
+    print(f'  {program.command("search")} --index={_INDEX.value} --probability "your question"')
 
 
 if __name__ == "__main__":

@@ -13,12 +13,14 @@ from collections.abc import Iterable
 import gin
 from absl import flags
 
-import launch.show  # noqa: F401  gin files name it, whichever program reads them
 from gr_jax import processes, systems
 from gr_jax.errors import InputError
 from gr_jax.retrievers import Searcher
-from launch import hosts, program
 
+from . import hosts, program
+from . import show as _show  # noqa: F401  gin files name it, whichever program reads them
+
+# What has gin_configs/: the checkout, or the package gr_jax where that is installed.
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "A gin file; later files override earlier ones.")
 GIN_BINDINGS = flags.DEFINE_multi_string(
@@ -35,13 +37,13 @@ def run_system(until: str = "") -> Searcher | None:
     if not GIN_FILE.value and not GIN_BINDINGS.value:
         raise InputError(
             "no configuration is named",
-            "Name one by --gin_file=gin_configs/systems/NAME.gin; python -m launch.recipe --list shows them.",
+            "Name one by --gin_file=gin_configs/systems/NAME.gin; gr-jax recipe --list shows them.",
         )
     read_gin()
     if "system" not in gin.get_bindings(systems.run.run, resolve_references=False):
         raise InputError(
             "run.system names no system",
-            "Begin with --gin_file=gin_configs/systems/NAME.gin; python -m launch.recipe --list shows them.",
+            "Begin with --gin_file=gin_configs/systems/NAME.gin; gr-jax recipe --list shows them.",
         )
     program.stop_on_sigterm()
     if hosts.HOSTS.value:

@@ -1,13 +1,13 @@
 r"""Builds the papers' data sets from the official raw files: folders that every system reads.
 
-  python -m launch.data list                          what can be built, and how
-  python -m launch.data describe nq320k               its variants, and whose each is
-  python -m launch.data build nq320k --raw=~/nq --output=data/nq320k --variant=nci
-  python -m launch.data verify nq320k --raw=~/nq      raw files beside the published checksums
-  python -m launch.data verify data/nq320k            a built folder beside what it was
-  python -m launch.data sample nq320k --output=data/sample
+  gr-jax data list                          what can be built, and how
+  gr-jax data describe nq320k               its variants, and whose each is
+  gr-jax data build nq320k --raw=~/nq --output=data/nq320k --variant=nci
+  gr-jax data verify nq320k --raw=~/nq      raw files beside the published checksums
+  gr-jax data verify data/nq320k            a built folder beside what it was
+  gr-jax data sample nq320k --output=data/sample
 
-  python -m launch.data build ir_datasets:beir/nfcorpus/test --output=data/nfcorpus
+  gr-jax data build ir_datasets:beir/nfcorpus/test --output=data/nfcorpus
 
 A build that was interrupted goes on where it was. A sample is a made-up one, which takes seconds: raw files of the
 published form in OUTPUT/raw, and what is built of them in OUTPUT/built. A folder says in about.json what it is; a
@@ -27,7 +27,8 @@ from gr_jax import storage
 from gr_jax.datasets import KINDS, About, folder, ir_catalogue, kind, raw, workers
 from gr_jax.datasets.kinds import beside_published
 from gr_jax.errors import InputError
-from launch import program
+
+from . import program
 
 SAMPLE = "sample.json"  # stands in a folder whose raw files are made up
 COMMANDS = ("list", "describe", "build", "verify", "sample")
@@ -147,7 +148,7 @@ def _folder(flag: str, *, there: bool = False) -> pathlib.Path:
 def main(words: Sequence[str]) -> None:
     command, names = (words[0] if words else ""), words[1:]
     if command not in COMMANDS or len(names) != (command != "list"):
-        raise InputError("not a command of launch.data", USAGE, value=" ".join(words))
+        raise InputError("not a command of gr-jax data", USAGE, value=" ".join(words))
     case = command
     if command == "build" and names[0].startswith(ir_catalogue.PREFIX):
         case = "build ir_datasets:ID"

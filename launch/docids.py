@@ -1,6 +1,6 @@
 """Describes the docids of an index, and draws their tree.
 
-python -m launch.docids --index=runs/mine/index --picture=tree.svg
+gr-jax docids --index=runs/mine/index --picture=tree.svg
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from gr_jax import docids as docids_lib
 from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.systems.gdr import retriever as gdr
-from launch import program
+
+from . import program
 
 # Where docids lie in an index, in a system's docids stage, and in a retriever; clusters' in their stage; and where a
 # retriever is whose search knows what is in its clusters.

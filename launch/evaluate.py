@@ -1,6 +1,6 @@
 """Judges a run.
 
-python -m launch.evaluate --run=run.trec --qrels=my_beir_folder/qrels/test.tsv --metrics="Success@1 nDCG@10"
+gr-jax evaluate --run=run.trec --qrels=my_beir_folder/qrels/test.tsv --metrics="Success@1 nDCG@10"
 
 With --kilt=TASK.jsonl instead of --qrels it gives KILT's measures of pages. The run is then a file of predictions, or a
 TREC run over ids of pages: --run=predictions.jsonl --kilt=nq-dev-kilt.jsonl
@@ -21,7 +21,8 @@ from gr_jax import corpus, evaluation, storage
 from gr_jax.corpus import cutting, kilt, kilt_predictions
 from gr_jax.errors import InputError
 from gr_jax.evaluation import pages, temperature
-from launch import program
+
+from . import program
 
 _RUN = flags.DEFINE_string("run", None, "TREC run; with --kilt also a .jsonl file of predictions.", required=True)
 _QRELS = flags.DEFINE_string("qrels", None, "Relevance judgements: BEIR's .tsv or TREC's four columns.")

@@ -22,7 +22,8 @@ from absl import flags
 import gr_jax
 from gr_jax import progress
 from gr_jax.errors import InputError
-from launch import program
+
+from . import program
 
 # JAX's own defaults are 100 and 300 seconds, too long for a run that is to end within a minute of a fault.
 HEARTBEAT_S, START_S, SHUTDOWN_S = 20, 50, 30
@@ -92,17 +93,17 @@ def first_node(nodes: str) -> str:
 
 
 def of_gke(environ: Mapping[str, str]) -> Cluster | None:
-    """From what a JobSet's manifest sets; see `launch.cluster gke`. None where this is no indexed job.
+    """From what a JobSet's manifest sets; see `gr-jax cluster gke`. None where this is no indexed job.
 
     Raises:
       InputError: the manifest does not say who coordinates or how many there are.
     """
     if "JOB_COMPLETION_INDEX" not in environ:
         return None
-    given = _numbers(environ, ("JOB_COMPLETION_INDEX", "GR_JAX_PROCESSES"), "the manifest of launch.cluster gke has it")
+    given = _numbers(environ, ("JOB_COMPLETION_INDEX", "GR_JAX_PROCESSES"), "the manifest of gr-jax cluster gke has it")
     coordinator = environ.get("JAX_COORDINATOR_ADDRESS")
     if not coordinator:
-        raise InputError("JAX_COORDINATOR_ADDRESS is not set", "The manifest of launch.cluster gke has it.")
+        raise InputError("JAX_COORDINATOR_ADDRESS is not set", "The manifest of gr-jax cluster gke has it.")
     coordinator = coordinator if ":" in coordinator else f"{coordinator}:{PORT}"
     return Cluster(coordinator, given["GR_JAX_PROCESSES"], given["JOB_COMPLETION_INDEX"])
 

@@ -1,6 +1,6 @@
-r"""Makes a system up to its index, MODEL_DIR/index: the same files, flags and MODEL_DIR as `launch.recipe`.
+r"""Makes a system up to its index, MODEL_DIR/index: the same files, flags and MODEL_DIR as `gr-jax recipe`.
 
-  python -m launch.index --gin_file=gin_configs/systems/gdr.gin \
+  gr-jax index --gin_file=gin_configs/systems/gdr.gin \
       --gin.CORPUS=\"my_beir_folder\" --gin.MODEL_DIR=\"runs/mine\"
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from launch import configured, program
+from . import configured, program
 
 
 def main() -> None:

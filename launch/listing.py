@@ -1,4 +1,4 @@
-"""What `python -m launch.recipe --list` prints: every system, its paper, its configuration files and a command."""
+"""What `gr-jax recipe --list` prints: every system, its paper, its configuration files and a command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pathlib
 import re
 
 from gr_jax.systems import SYSTEMS, System
-from launch.configured import CHECKOUT
+
+from .configured import CHECKOUT
 
 _FOLDERS = {
     "data": "other documents",
@@ -56,7 +57,7 @@ def command(file: pathlib.Path) -> str:
     lines: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         line = line.removeprefix("#").strip()
-        if line.startswith("python -m ") or (lines and lines[-1].endswith("\\")):
+        if line.startswith(("gr-jax ", "python -m ")) or (lines and lines[-1].endswith("\\")):
             lines.append(line)
         elif lines:
             break

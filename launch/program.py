@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import pathlib
+import shutil
 import signal
 import sys
 import warnings
@@ -12,7 +15,8 @@ from absl import app, flags
 
 from gr_jax import processes
 from gr_jax.errors import InputError, InputWarning
-from launch import signs
+
+from . import signs
 
 
 def rewrite_gin_flags(argv: Sequence[str]) -> list[str]:
@@ -75,6 +79,8 @@ def run(main: Callable[..., None]) -> None:
     warnings.showwarning = note  # type: ignore[assignment]
     # absl shows INFO; that JAX found no TPU on a laptop is nobody's news.
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
+    # Nor are the places where gin looks in vain before it finds a file.
+    logging.getLogger().addFilter(lambda record: record.module != "resource_reader")
     signs.give()
     app.run(guarded, argv=rewrite_gin_flags(sys.argv), flags_parser=_parse)
 
@@ -82,6 +88,22 @@ def run(main: Callable[..., None]) -> None:
 def stop_on_sigterm() -> None:
     """SIGTERM ends this process where it can go on later. Of several processes JAX itself listens for it."""
     signal.signal(signal.SIGTERM, processes.ask_to_stop)
+
+
+def python() -> str:
+    """This interpreter, as it is called from here: the environment of `make quickstart` is not activated."""
+    path = pathlib.Path(sys.executable)
+    return os.path.relpath(path) if path.is_relative_to(pathlib.Path.cwd()) else "python"
+
+
+def command(name: str) -> str:
+    """A program as it is called from here: `gr-jax NAME`, where that is on PATH."""
+    return f"gr-jax {name}" if shutil.which("gr-jax") else f"{python()} -m {module(name)}"
+
+
+def module(name: str) -> str:
+    """The module of a program: launch.NAME in a checkout, gr_jax.launch.NAME where that is installed."""
+    return f"{__package__}.{name}"
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

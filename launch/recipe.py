@@ -1,6 +1,6 @@
 r"""Makes a system from your documents, stage by stage: what it trains, its index, its measures and a report.
 
-  python -m launch.recipe --gin_file=gin_configs/systems/gdr.gin \
+  gr-jax recipe --gin_file=gin_configs/systems/gdr.gin \
       --gin.CORPUS=\"my_beir_folder\" --gin.MODEL_DIR=\"runs/mine\"
 
 What is finished and unchanged is not made again, and an interrupted command goes on where it was. Files say what
@@ -13,7 +13,7 @@ differs from the settings' defaults, later ones over earlier ones, and flags ove
 
 Every system, its paper, its files and their commands:
 
-  python -m launch.recipe --list
+  gr-jax recipe --list
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from __future__ import annotations
 from absl import flags
 
 from gr_jax import processes
-from launch import configured, listing, program, show
+
+from . import configured, listing, program, show
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Answers a file of queries with an index, and writes the answers as a TREC run.
 
-python -m launch.retrieve --index=runs/mine/index --queries=my_beir_folder/queries.jsonl --output=run.trec --k=100
+gr-jax retrieve --index=runs/mine/index --queries=my_beir_folder/queries.jsonl --output=run.trec --k=100
 
 With --kilt=TASK.jsonl instead of --queries it answers a KILT task with an index of its pages, and writes predictions as
 KILT's own scripts read them: --kilt=nq-dev-kilt.jsonl --output=predictions.jsonl
@@ -15,7 +15,8 @@ import gr_jax
 from gr_jax import corpus, retrievers, storage
 from gr_jax.corpus import kilt, kilt_predictions, trec
 from gr_jax.errors import InputError
-from launch import program
+
+from . import program
 
 _INDEX = flags.DEFINE_string("index", None, "Folder of the index.", required=True)
 _QUERIES = flags.DEFINE_string("queries", None, "queries.jsonl[.gz] (`_id`, `text`), or a .tsv of id and text.")

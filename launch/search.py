@@ -1,8 +1,8 @@
 """Asks an index; without a question it reads them line by line.
 
-python -m launch.search --index=runs/mine/index "how do I shard an array?"
+gr-jax search --index=runs/mine/index "how do I shard an array?"
 
-With --probability it says of each hit how probable it is that it is the answer; `launch.calibrate` measures that first.
+With --probability it says of each hit how probable it is that it is the answer; `gr-jax calibrate` measures that first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import sys
 from absl import flags
 
 import gr_jax
-from launch import program, show
+
+from . import program, show
 
 
 def main(words: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import sys
 from collections.abc import Sequence
 
 import gin
@@ -12,6 +11,8 @@ import gin
 from gr_jax.printing import printable
 from gr_jax.retrievers.phrases import marked
 from gr_jax.retrievers.searcher import Searcher
+
+from . import program
 
 _REASONS = 8  # that are marked in a document
 _PASSAGE = 110  # characters of it that are shown
@@ -35,24 +36,23 @@ def show_next(searcher: Searcher, model_dir: str | os.PathLike, questions: Seque
       model_dir: of the run.
       questions: to ask.
     """
+    from gr_jax.stages import hybrid  # not for gr-jax search, which starts fast
+
     for question in questions:
         print()
         show_hits(searcher, question, k=3)
     asked = questions[0] if questions else "your question"
     print(f"\nReport:  {model_dir}/results/report.html  (and report.md, metrics.json, runs/*.trec)")
     print("Next:")
-    python, index = _python(), f"{model_dir}/index"
-    print(f'  {python} -m launch.search --index={index} "{asked}"')
+    index, why = hybrid.best_on_dev(model_dir)
+    if why:
+        print(f"  # {why}")
+    print(f'  {program.command("search")} --index={index} "{asked}"')
     splits = sorted(path.stem for path in pathlib.Path(model_dir).glob("results/qrels/*.tsv"))
     if splits:
         qrels = f"--qrels={model_dir}/results/qrels/{splits[0]}.tsv"
         queries = f"--queries={model_dir}/results/queries.jsonl"
-        print(f"  {python} -m launch.retrieve --index={index} {queries} {qrels} --output=run.trec --k=100")
-        print(f"  {python} -m launch.evaluate --run=run.trec {qrels}")
-    print(f'  {python} -c \'import gr_jax; print(*gr_jax.load("{index}").search("{asked}", k=5), sep="\\n")\'')
-
-
-def _python() -> str:
-    """This interpreter, as it is called from here: the environment of `make quickstart` is not activated."""
-    path = pathlib.Path(sys.executable)
-    return os.path.relpath(path) if path.is_relative_to(pathlib.Path.cwd()) else "python"
+        print(f"  {program.command('retrieve')} --index={index} {queries} {qrels} --output=run.trec --k=100")
+        print(f"  {program.command('evaluate')} --run=run.trec {qrels}")
+    searched = f'gr_jax.load("{index}").search("{asked}", k=5)'
+    print(f"  {program.python()} -c 'import gr_jax; print(*{searched}, sep=\"\\n\")'")

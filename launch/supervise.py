@@ -1,10 +1,11 @@
 r"""Starts one process of a run, watches all of them, and starts it again after a fault: one supervisor on each host.
 
-  python -m launch.supervise --hosts=slurm --watch=runs/mine/watch -- launch.recipe FLAGS
+  gr-jax supervise --hosts=slurm --watch=runs/mine/watch -- recipe FLAGS
 
-FLAGS are those of the program. Each process gives signs of life into the folder --watch, which all hosts see. Where one
-gives none, or gives them while its work stands still for long, every supervisor names it and its host, ends its own
-process, and all start again together. What was finished stays, and training goes on from its latest checkpoint.
+FLAGS are those of the program, here recipe. Each process gives signs of life into the folder --watch, which all hosts
+see. Where one gives none, or gives them while its work stands still for long, every supervisor names it and its host,
+ends its own process, and all start again together. What was finished stays, and training goes on from its latest
+checkpoint.
 --restarts of --within minutes end it for good. Bad input and a request to stop are no faults.
 """
 
@@ -26,7 +27,9 @@ from absl import flags
 
 from gr_jax import storage
 from gr_jax.errors import InputError
-from launch import hosts, program, signs
+
+from . import hosts, program, signs
+from .main import PROGRAMS
 
 _WATCH = flags.DEFINE_string("watch", None, "Folder for signs of life, which all hosts see.")
 _RESTARTS = flags.DEFINE_integer("restarts", 3, "How many starts may fail within --within.", lower_bound=0)
@@ -272,13 +275,13 @@ def _read(path: pathlib.Path) -> dict[str, Any] | None:
 
 def main(words: Sequence[str]) -> None:
     missing = [
-        *([] if words and words[0].startswith("launch.") else ["a command such as launch.recipe, after --"]),
+        *([] if words and words[0] in PROGRAMS else ["a program such as recipe, after --"]),
         *([] if _WATCH.value else ["--watch"]),
         *([] if hosts.HOSTS.value else ["--hosts"]),
     ]
     if missing:
         raise InputError(
-            f"missing: {', '.join(missing)}", "Write --hosts=slurm --watch=FOLDER -- launch.recipe ….",
+            f"missing: {', '.join(missing)}", "Write --hosts=slurm --watch=FOLDER -- recipe ….",
             value=" ".join(words),
         )  # fmt: skip
     assert _WATCH.value and hosts.HOSTS.value
@@ -293,9 +296,9 @@ def main(words: Sequence[str]) -> None:
         print(f"supervisor {cluster.process}: {line}", file=sys.stderr, flush=True)
 
     supervisor = Supervisor(
-        [sys.executable, "-m", words[0], *told, *words[1:]], pathlib.Path(_WATCH.value), cluster.process,
-        cluster.processes, restarts=_RESTARTS.value, within=60 * _WITHIN.value, silent=_SILENT.value,
-        still=_STILL.value, say=say,
+        [sys.executable, "-m", program.module(words[0]), *told, *words[1:]],
+        pathlib.Path(_WATCH.value), cluster.process, cluster.processes, restarts=_RESTARTS.value,
+        within=60 * _WITHIN.value, silent=_SILENT.value, still=_STILL.value, say=say,
     )  # fmt: skip
     sys.exit(supervisor.run())
 

@@ -1,9 +1,9 @@
-r"""Makes everything of a system that trains: the same files, flags and MODEL_DIR as `launch.recipe`.
+r"""Makes everything of a system that trains: the same files, flags and MODEL_DIR as `gr-jax recipe`.
 
-  python -m launch.train --gin_file=gin_configs/systems/gdr.gin \
+  gr-jax train --gin_file=gin_configs/systems/gdr.gin \
       --gin.CORPUS=\"my_beir_folder\" --gin.MODEL_DIR=\"runs/mine\"
 
-`launch.index` goes on from there, and `launch.recipe` after it.
+`gr-jax index` goes on from there, and `gr-jax recipe` after it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from absl import flags
 
 from gr_jax.systems import base
-from launch import configured, program
+
+from . import configured, program
 
 
 def main() -> None:

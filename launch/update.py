@@ -1,6 +1,6 @@
 """Adds documents to an index and removes some, without training; the index with them is written beside the old one.
 
-python -m launch.update --index=runs/mine/index --add=more_documents --remove=ids.txt --output=runs/mine/updated
+gr-jax update --index=runs/mine/index --add=more_documents --remove=ids.txt --output=runs/mine/updated
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from gr_jax import corpus, storage
 from gr_jax.corpus.lines import read_lines
 from gr_jax.errors import InputError
 from gr_jax.retrievers import index
-from launch import program
+
+from . import program
 
 
 def main() -> None:

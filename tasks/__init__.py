@@ -12,9 +12,9 @@ except ImportError as error:
         "Run pip install 'gr_jax[data]', or tokenise without it: gr_jax.training.write_token_store.",
     ) from error
 
-from tasks.datasets import add_docid_tasks as add_docid_tasks
-from tasks.datasets import add_text_tasks as add_text_tasks
-from tasks.pairs import add_pairs_mixture as add_pairs_mixture
-from tasks.pairs import add_pairs_task as add_pairs_task
-from tasks.pairs import write_token_store_from_task as write_token_store_from_task
-from tasks.top_k import top_k_metric as top_k_metric
+from .datasets import add_docid_tasks as add_docid_tasks
+from .datasets import add_text_tasks as add_text_tasks
+from .pairs import add_pairs_mixture as add_pairs_mixture
+from .pairs import add_pairs_task as add_pairs_task
+from .pairs import write_token_store_from_task as write_token_store_from_task
+from .top_k import top_k_metric as top_k_metric

@@ -1,4 +1,4 @@
-"""The papers' data sets for TensorFlow Datasets: builders over the same readers as `launch.data`.
+"""The papers' data sets for TensorFlow Datasets: builders over the same readers as `gr-jax data`.
 
     builder = NQ320k(data_dir="tfds", config="nci")
     builder.download_and_prepare(download_config=tfds.download.DownloadConfig(manual_dir="~/nq"))

@@ -1,4 +1,4 @@
-"""Measures of ranked docids for `seqio.Evaluator`: those of `launch.evaluate`."""
+"""Measures of ranked docids for `seqio.Evaluator`: those of `gr-jax evaluate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def top_k_metric(
       doc_ids: of the documents, in the order of the corpus.
       qrels: what answers.
       query_ids: of the Task's examples, in their order.
-      measures: as `launch.evaluate` takes them: "Success@10", "RR@10".
+      measures: as `gr-jax evaluate` takes them: "Success@10", "RR@10".
 
     Returns:
       The function. A prediction is k docids, best first; what names no document is passed over, and so is a document

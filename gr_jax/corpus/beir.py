@@ -20,7 +20,7 @@ from gr_jax.text.transforms import get_transform
 
 # Part of every store's key: raise it when this reader starts to read something else from the same files.
 _READER_VERSION = 1
-# Stands in a folder that `launch.data` has not finished.
+# Stands in a folder that `gr-jax data` has not finished.
 BUILDING = ".building.json"
 
 
@@ -79,7 +79,7 @@ def find_files(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path | None,
 
     Raises:
       InputError: there are no documents, something that is no file has the name of one, `qrels` cannot be read, or the
-        folder is one that `launch.data` has not finished.
+        folder is one that `gr-jax data` has not finished.
     """
     if os.path.lexists(folder / BUILDING):
         raise InputError(

@@ -27,7 +27,8 @@ class TextColumn(Sequence[str]):
     def __init__(
         self, blob: UInt8[np.ndarray, " bytes"], offsets: Int[np.ndarray, " n_plus_1"], file: pathlib.Path | None = None
     ):
-        self.blob, self.offsets, self._file = blob, offsets, file
+        # A view, as every access to a `memmap` makes another object of it.
+        self.blob, self.offsets, self._file = blob, np.asarray(offsets), file
         self._bytes = memoryview(blob) if len(blob) else memoryview(b"")  # type: ignore[arg-type]
 
     @classmethod
@@ -91,9 +92,10 @@ class TextColumn(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self._decode(self.encoded(i)) for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} in a column of {len(self)}")
-        return self._decode(self.encoded(index % len(self)))
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"index {index} in a column of {size}")
+        return self._decode(self.encoded(index % size))
 
     def _decode(self, text: bytes) -> str:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gr_jax import storage
 from gr_jax.corpus.columns import MappedColumn
-from gr_jax.corpus.documents import Corpus
+from gr_jax.corpus.documents import Corpus, Document
 from gr_jax.corpus.queries import Queries
 from gr_jax.corpus.trec import Qrels
 from gr_jax.errors import InputError
@@ -19,6 +19,10 @@ from gr_jax.printing import printable
 from gr_jax.text.transforms import get_transform
 
 KIND = "dataset"
+_FORMS = {
+    "queries": 'query id → text: {"q1": "who sees at night?"}',
+    "qrels": 'split → query id → document id → grade: {"test": {"q1": {"0": 1}}}',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Dataset:
 
     Raises:
       InputError: qrels of a query or a document that is not there, or an unknown transform.
+
+    Made of texts by `from_texts`, of files by a reader (`read_beir`), or of its parts.
     """
 
     corpus: Corpus
@@ -53,9 +59,61 @@ class Dataset:
                     raise InputError(f"{split} qrels of a query that is not there", "Add the query.", value=query_id)
                 for doc_id in grades:
                     if doc_id not in self.corpus:
-                        raise InputError(
-                            f"{split} qrels of a document that is not there", "Add the document.", value=doc_id
-                        )
+                        raise self._unknown_document(split, doc_id)
+
+    def _unknown_document(self, split: str, doc_id: str) -> InputError:
+        judged = (one for qrels in self.qrels.values() for grades in qrels.values() for one in grades)
+        if any(one in self.corpus for one in judged):
+            return InputError(f"{split} qrels of a document that is not there", "Add the document.", value=doc_id)
+        return InputError(
+            "no judgement names a document of the corpus",
+            f"Name documents by their ids, which are like {self.corpus.doc_ids[0]!r}.",
+            value=doc_id,
+        )
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Iterable[str],
+        ids: Iterable[str] | None = None,
+        titles: Iterable[str] | None = None,
+        *,
+        queries: Mapping[str, str] | None = None,
+        qrels: Mapping[str, Mapping[str, Mapping[str, int]]] | None = None,
+        name: str = "texts",
+    ) -> Dataset:
+        """A data set of texts in memory, which `System.run` takes as it takes a folder.
+
+        Args:
+          texts: of the documents.
+          ids: of the documents, unique and without white space; None counts them: "0", "1", …
+          titles: of the documents; None leaves them without.
+          queries: query id → text.
+          qrels: split → query id → document id → grade, which is 1 or more for what is relevant:
+            {"test": {"q1": {"0": 1}}}.
+          name: what it is called in reports.
+
+        Raises:
+          InputError: no texts, ids or titles of another number, an id that is unusable or comes twice, what is no text,
+            or queries or judgements that do not fit.
+        """
+        texts = _checked_texts("texts", texts)
+        names = list(map(str, range(len(texts)))) if ids is None else _checked_texts("ids", ids, len(texts))
+        headings = [""] * len(texts) if titles is None else _checked_texts("titles", titles, len(texts))
+        for what, given in (("queries", queries), ("qrels", qrels)):
+            if given is not None and not isinstance(given, Mapping):
+                raise InputError(f"{what} are no mapping", f"Give {_FORMS[what]}.", value=given)
+        for of_split in (qrels or {}).values():
+            if not all(isinstance(one, Mapping) for one in (of_split, *getattr(of_split, "values", tuple)())):
+                raise InputError("qrels without splits", f"Give {_FORMS['qrels']}.", value=of_split)
+        asked = dict(queries or {})
+        _checked_texts("queries", list(asked.values()))
+        return cls(
+            Corpus.from_documents(map(Document, names, headings, texts)),
+            Queries(tuple(asked), tuple(asked.values())),
+            {split: Qrels(judgements) for split, judgements in (qrels or {}).items()},
+            name=name,
+        )
 
     @functools.cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -126,3 +184,20 @@ class Dataset:
             transform=meta["transform"],
             notes=meta["notes"],
         )
+
+
+def _checked_texts(what: str, given: Iterable[str], count: int | None = None) -> list[str]:
+    """A list of texts, as many as there are documents.
+
+    Raises:
+      InputError: one of them is no text, or there are more or fewer.
+    """
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InputError(f"{what} are no list", "Give a list of texts.", value=given)
+    listed = list(given)
+    for number, one in enumerate(listed):
+        if not isinstance(one, str):
+            raise InputError(f"number {number} of the {what} is no text", "Give texts.", value=one)
+    if count is not None and len(listed) != count:
+        raise InputError(f"{len(listed)} {what} for {count} texts", "Give one for each text, in order.")
+    return listed

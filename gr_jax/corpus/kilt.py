@@ -131,7 +131,7 @@ def read_kilt(file: str | os.PathLike, texts: Mapping[str, str] | None = None) -
             if not text.strip():
                 raise at.error(
                     "no input, and no text of this id was given",
-                    "Name the file that has it; launch.retrieve takes TriviaQA's by --kilt_questions.",
+                    "Name the file that has it; gr-jax retrieve takes TriviaQA's by --kilt_questions.",
                     identifier,
                 )
         question = Question(identifier, text, tuple(output_of(one, at) for one in at.objects(record, "output")))

@@ -70,7 +70,7 @@ class About:
         if not whole:
             raise InputError(
                 "this folder does not say which data set it is, or another version of this library built it",
-                "Name a folder that `launch.data build` finished, or build it again.",
+                "Name a folder that `gr-jax data build` finished, or build it again.",
                 file=file,
             )
         return cls(**said)

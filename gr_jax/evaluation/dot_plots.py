@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gr_jax.errors import InputError
-from gr_jax.evaluation import plots
+from gr_jax.evaluation import drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,8 +29,8 @@ def dots(values: Mapping[str, Mapping[str, float]], *, title: str, x: str) -> Fi
     measured = list(dict.fromkeys(one for of_name in values.values() for one in of_name))
     if not measured:
         raise InputError("there is no point to draw", "Give each name at least one.")
-    with plots._style():
-        figure = plots._figure(5.6, 1.1 + 0.24 * len(values))
+    with drawing.style():
+        figure = drawing.new_figure(4.2 + 0.075 * max(map(len, values)), 1.4 + 0.24 * len(values))
         axes = figure.subplots()
         for place, one in enumerate(measured):
             rows = [(row, of_name[one]) for row, of_name in enumerate(values.values()) if one in of_name]
@@ -41,15 +41,17 @@ def dots(values: Mapping[str, Mapping[str, float]], *, title: str, x: str) -> Fi
                 [row + beside for row in down],
                 "o",
                 markersize=5,
-                color=plots.COLOURS[place % len(plots.COLOURS)],
+                color=drawing.COLOURS[place % len(drawing.COLOURS)],
                 label=one,
             )
         for row, of_name in enumerate(values.values()):
-            axes.hlines(row, min(of_name.values()), max(of_name.values()), color=plots.BASELINE, linewidth=1, zorder=0)
+            axes.hlines(
+                row, min(of_name.values()), max(of_name.values()), color=drawing.BASELINE, linewidth=1, zorder=0
+            )
         axes.set_yticks(range(len(values)), list(values))
         axes.invert_yaxis()
-        axes.set_title(title)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
         axes.set_xlabel(x)
         axes.grid(True, axis="x")
-        plots._legend_above(figure, axes)
+        drawing.add_legend(figure, [axes])
         return figure

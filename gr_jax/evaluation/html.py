@@ -40,6 +40,7 @@ details { margin: 1rem 0; } summary { cursor: pointer; color: var(--soft); }
 .examples { display: grid; grid-template-columns: repeat(auto-fill, minmax(25rem, 1fr)); gap: 1rem; }
 .example { border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1rem; min-width: 0; }
 .example b { display: block; margin-bottom: .4rem; overflow-wrap: anywhere; }
+.example p { margin: .2rem 0 .4rem; }
 .example ol { margin: 0; padding-left: 1.5rem; }
 .example li { margin: .25rem 0; overflow-wrap: anywhere; }
 .example li.relevant { color: var(--good); font-weight: 600; }
@@ -75,13 +76,18 @@ def html(report: Results) -> str:
     if report.curves:
         body.append("<h2>Training</h2>")
     for name, records in report.curves.items():
-        body += [f"<h3>{escape(name)}</h3>", image(plots.training_curves(records), f"Training curves of {name}")]
+        figure = plots.training_curves(records, title=f"{report.title}: training of {name}")
+        body += [f"<h3>{escape(name)}</h3>", *([image(figure, f"Training curves of {name}")] if figure else [])]
+        once = [f"{noted} {value:.4g} at step {step:g}" for noted, (step, value) in plots.noted_once(records).items()]
+        body += [f'<p class="soft">Noted once: {escape(", ".join(once))}.</p>'] if once else []
     if report.survival:
         text = "The beam can only end at the right document while the first tokens of its docid are still in it."
         figure = plots.beam_survival(report.survival)
         body += ["<h2>Where beams die</h2>", f"<p>{text}</p>", image(figure, "Gold docids in the beam by depth")]
     if report.examples:
-        body += ["<h2>Example searches</h2>", '<div class="examples">', *map(_example, report.examples), "</div>"]
+        chosen = [f"<p>{escape(sentence)}</p>" for sentence in render.drawn(report)]
+        shown = ['<div class="examples">', *map(_example, report.examples), "</div>"]
+        body += ["<h2>Example searches</h2>", *chosen, *shown]
     body += ["<h2>What these numbers rest on</h2>", "<dl>"]
     body += [f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in report.rests_on]
     body.append("</dl>")
@@ -101,7 +107,9 @@ def page(title: str, body: Sequence[str]) -> str:
 def _results(report: Results) -> list[str]:
     intervals = report.intervals()
     marks = render.marks(report.comparisons())
-    figure = plots.metric_bars(report.values_by_split(), intervals=intervals, baseline=report.baseline)
+    figure = plots.metric_bars(
+        report.values_by_split(), title=report.title, intervals=intervals, baseline=report.baseline
+    )
     parts = ["<h2>Results</h2>", image(figure, "Measures of every system on every split")]
     for split in report.splits:
         header, rows = render.split_table(report, split, {})
@@ -160,7 +168,8 @@ def _example(example: Example) -> str:
         items.append(f"<li{kind}>{escape(hit.title or hit.doc_id)}{tick} {score}{names}</li>")
     by = f'<span class="soft">{escape(example.system)}</span>' if example.system else ""
     found = f"<ol>{''.join(items)}</ol>" if items else '<span class="soft">nothing found</span>'
-    return f'<div class="example"><b>{escape(example.query)}</b>{by}{found}</div>'
+    where = f"<p>{escape(example.where)}</p>" if example.where else ""
+    return f'<div class="example"><b>{escape(example.query)}</b>{by}{where}{found}</div>'
 
 
 def image(figure: Figure, description: str) -> str:

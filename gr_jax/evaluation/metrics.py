@@ -44,7 +44,7 @@ class Evaluation(dict[str, float]):
 
 
 def evaluate(
-    run: Mapping[str, Sequence[tuple[str, float]]],
+    run: Mapping[str, Sequence[tuple[str, float]] | Mapping[str, float]],
     qrels: Mapping[str, Mapping[str, int]],
     measures: str | Iterable[str] = DEFAULT_MEASURES,
 ) -> Evaluation:
@@ -54,7 +54,7 @@ def evaluate(
     Queries of the qrels that the run does not answer count 0; queries of the run without qrels are left out.
 
     Args:
-      run: query id → [(doc_id, score)], best first.
+      run: query id → [(doc_id, score)], best first; or doc_id → score, which is sorted, equal scores in their order.
       qrels: query id → doc_id → grade; grades of 1 and more are relevant unless the measure says otherwise.
       measures: names as ir_measures spells them ("Success@10", "AP(rel=2)"), a sequence or one string with spaces.
 
@@ -126,8 +126,10 @@ def import_ir_measures() -> Any:
     return ir_measures
 
 
-def _by_rank(query_id: str, ranking: Sequence[tuple[str, float]]) -> dict[str, float]:
+def _by_rank(query_id: str, ranking: Sequence[tuple[str, float]] | Mapping[str, float]) -> dict[str, float]:
     """doc_id → a score that falls by one from rank to rank: the same order for every tool, in float32 too."""
+    if isinstance(ranking, Mapping):
+        ranking = sorted(ranking.items(), key=lambda hit: -hit[1])
     scores = {doc_id: float(len(ranking) - rank) for rank, (doc_id, _) in enumerate(ranking)}
     if len(scores) != len(ranking):
         counts = collections.Counter(doc_id for doc_id, _ in ranking)

@@ -11,49 +11,21 @@ import numpy as np
 from jaxtyping import Float
 
 from gr_jax.errors import InputError
+from gr_jax.evaluation import drawing
+from gr_jax.evaluation.drawing import BASELINE, CLEAR, COLOURS, INK
 from gr_jax.printing import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart by people with any colour vision (after Okabe and Ito), the most contrasting first.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D1F")
-BASELINE = "#9AA0A6"
-_INK, _FAINT = "#24292F", "#D0D7DE"
-_CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # behind words that stand on grid lines
-
-_STYLE = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.5,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10,
-    "axes.labelsize": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _FAINT,
-    "axes.labelcolor": _INK,
-    "axes.titlecolor": _INK,
-    "axes.axisbelow": True,
-    "text.color": _INK,
-    "text.parse_math": False,  # names come from data sets: "$x$" is one like any other
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "grid.color": _FAINT,
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "svg.hashsalt": "gr_jax",  # the same numbers give the same bytes
-}
+_SPAN_ON_DEV = 0.2  # of the axis of a measure of a few hundred queries, which chance moves by hundredths
 
 
 def metric_bars(
     values: Mapping[str, Mapping[str, Mapping[str, float]]],
     *,
+    title: str = "",
     intervals: Mapping[tuple[str, str, str], tuple[float, float]] | None = None,
     baseline: str | None = None,
 ) -> Figure:
@@ -61,6 +33,7 @@ def metric_bars(
 
     Args:
       values: split → system → measure → value in 0..1.
+      title: what is shown: the system and the data.
       intervals: (split, system, measure) → where the value lies, drawn as whiskers.
       baseline: the system to draw in grey.
     """
@@ -70,9 +43,9 @@ def metric_bars(
         raise InputError("there is nothing to draw", "Add a row with measures to the report first.")
     colour = _system_colours(systems, baseline)
     bars = len(systems) * len(measures)
-    width = min(12.0, max(4.8, 1.4 + 0.36 * bars))
-    with _style():
-        figure = _figure(width, 2.75 * len(values) + 0.55)
+    width = min(12.0, max(1.2 + 0.95 * len(measures), 1.4 + 0.36 * bars, 4.0))
+    with drawing.style():
+        figure = drawing.new_figure(width, 2.75 * len(values) + 0.55)
         panels = figure.subplots(len(values), 1, squeeze=False, sharey=True)[:, 0]
         thickness = min(0.84 / len(systems), 0.3)
         heights = [v for split in values.values() for system in split.values() for v in system.values()]
@@ -86,65 +59,86 @@ def metric_bars(
                 for left, value, end in zip(x, here, ends, strict=True):
                     if math.isfinite(value):
                         place_above = (left, end + 0.02 * top)
-                        axes.text(*place_above, _short(value), ha="center", va="bottom", fontsize=7.5, bbox=_CLEAR)
+                        axes.text(*place_above, _short(value), ha="center", va="bottom", fontsize=7.5, bbox=CLEAR)
             axes.set_xticks(np.arange(len(measures)), measures)
-            axes.set_title(printable(split))
+            axes.set_title(", ".join(filter(None, (printable(title), printable(split)))))
+            axes.set_ylabel("mean over queries")
             axes.set_xlim(-0.55, len(measures) - 0.45)
             axes.set_ylim(0, 1.1 * top)
             axes.yaxis.grid(True)
             axes.spines["left"].set_visible(False)
-        _legend_above(figure, panels[0])
+        drawing.add_legend(figure, panels)
         return figure
 
 
-def training_curves(records: Sequence[Mapping[str, float]]) -> Figure:
-    """How a training went, over steps: a panel each for losses, for measures of dev, and for each family of what was
-    noted of the training itself (accuracies, norms, rates), as these have scales of their own.
+def training_curves(records: Sequence[Mapping[str, float]], *, title: str = "") -> Figure | None:
+    """How a training went, over steps: a panel each for losses, for each measure of dev, and for each family of what
+    was noted of the training itself (accuracies, norms, rates), as these have scales of their own. None where nothing
+    was noted twice: a dot is no curve.
 
     Args:
       records: lines of metrics.jsonl: "step", a loss (any name that ends in "loss"), measures ("dev/Success@10").
+      title: whose training it is.
     """
-    series = _series(records, lambda name: "/" in name or name.endswith("loss"))
-    families: dict[str, list[str]] = {"Loss": [], "Measures": []}
-    for name in series:
-        families.setdefault(_family(name), []).append(name)
-    panels = [(family, names) for family, names in families.items() if names]
-    if not panels:
+    series = _series(records)
+    if not series:
         raise InputError("the training metrics hold neither a loss nor a measure", "Give metrics.jsonl of a training.")
+    panels: dict[str, list[str]] = {"Loss": []}
+    for name, (steps, _) in series.items():
+        if len(steps) > 1:
+            panels.setdefault(_family(name), []).append(name)
+    panels = {family: names for family, names in panels.items() if names}
+    if not panels:
+        return None
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
-    with _style():
-        figure = _figure(4.0 * columns + 0.4, 3.3 * rows)
+    last = max(steps[-1] for steps, _ in series.values())
+    with drawing.style():
+        figure = drawing.new_figure(4.0 * columns + 0.4, 3.3 * rows + 0.3 * bool(title))
+        if title:
+            figure.suptitle(printable(title), x=0.01, ha="left", fontsize=11)
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for spare in grid[len(panels) :]:
             spare.remove()
-        for axes, (title, names) in zip(grid, panels, strict=False):
-            drawn = {name: series[name] for name in names}
+        for axes, (family, names) in zip(grid, panels.items(), strict=False):
             lines = [
-                _draw_series(axes, *points, COLOURS[place % len(COLOURS)])
-                for place, points in enumerate(drawn.values())
+                _draw_series(axes, *series[name], COLOURS[place % len(COLOURS)]) for place, name in enumerate(names)
             ]
-            axes.set_title(title)
+            axes.set_title(family)
             axes.set_xlabel("step")
             axes.grid(True)
-            axes.xaxis.set_major_locator(import_matplotlib().ticker.MaxNLocator(5, integer=True))
-            axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step >= 1000 else f"{step:g}")
-            if title in ("Measures", "Accuracy") and all(
-                0 <= value <= 1 for _, values in drawn.values() for value in values
-            ):
-                axes.set_ylim(0, 1)
+            axes.set_xlim(-0.03 * last, 1.03 * last)
+            axes.xaxis.set_major_locator(drawing.import_matplotlib().ticker.MaxNLocator(5, integer=True))
+            axes.xaxis.set_major_formatter(lambda step, _: drawing.plain_number(step))
+            values = [value for name in names for value in series[name][1]]
+            if all(0 <= value <= 1 for value in values) and (family == "Accuracy" or not _is_noted(names[0])):
+                drawing.set_limits(axes, values, least_span=_SPAN_ON_DEV)
+            elif min(values) >= 0:
+                axes.set_ylim(0, 1.08 * max(values) or 1.0)
             # Below the panel, where it hides nothing.
             axes.legend(lines, map(printable, names), fontsize=8.5, loc="upper left", bbox_to_anchor=(0, -0.16))
         return figure
 
 
+def noted_once(records: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+    """name → (step, value) of what `training_curves` leaves out: what was noted a single time."""
+    return {name: (steps[0], values[0]) for name, (steps, values) in _series(records).items() if len(steps) == 1}
+
+
+def _is_noted(name: str) -> bool:
+    return name.startswith("train/") or name.endswith("loss")
+
+
 def _family(name: str) -> str:
-    """The panel that a series of metrics.jsonl is drawn in: "train/accuracy/level_1" under "Accuracy"."""
-    group, _, quantity = name.partition("/")
-    noted = quantity.partition("/")[0] if group == "train" else ""
+    """The panel that a series of metrics.jsonl is drawn in: "train/accuracy/level_1" under "Accuracy", "dev/RR@10" and
+    "dev_unseen/RR@10" under "RR@10"."""
+    _, _, quantity = name.partition("/")
+    if not _is_noted(name):
+        return printable(quantity) or "Measures"
+    noted = quantity.partition("/")[0]
     if name.endswith("loss") or noted == "loss":
         return "Loss"
-    return printable(noted.replace("_", " ")).capitalize() or "Measures"
+    return printable(noted.replace("_", " ")).capitalize()
 
 
 def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[float]]) -> Figure:
@@ -156,15 +150,16 @@ def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[fl
     """
     if not curves or not all(len(curve) for curve in curves.values()):
         raise InputError("there is no depth to draw", "Give one share for each depth.")
-    with _style():
-        figure = _figure(max(5.2, min(9.0, 2.4 + 0.8 * max(map(len, curves.values())))), 3.3)
+    with drawing.style():
+        figure = drawing.new_figure(max(5.2, min(9.0, 2.4 + 0.8 * max(map(len, curves.values())))), 3.3)
         axes = figure.subplots()
         ends = []
         for place, (name, curve) in enumerate(curves.items()):
             shares = np.concatenate([[1.0], np.asarray(curve, np.float64)])
             colour = COLOURS[place % len(COLOURS)]
             depth = np.arange(len(shares))
-            axes.plot(depth, shares, color=colour, linewidth=2, marker="o", markersize=4.5, label=printable(name))
+            label = printable(name) if len(curves) > 1 else ""  # one is named by the title
+            axes.plot(depth, shares, color=colour, linewidth=2, marker="o", markersize=4.5, label=label)
             ends.append((depth[-1], shares[-1], colour))
             fall = int(np.argmin(np.diff(shares)))
             lost = shares[fall] - shares[fall + 1]
@@ -175,85 +170,108 @@ def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[fl
                     xytext=(8, 12),
                     textcoords="offset points",
                     fontsize=8.5,
-                    bbox=_CLEAR,
+                    bbox=CLEAR,
                 )
         # A line may start its axis where it is; tens, so that the axis reads easily.
         bottom = max(0.0, math.floor(10 * min(min(curve) for curve in curves.values()) - 0.5) / 10)
         _label_ends(axes, ends, gap=0.065 * (1 - bottom))
         axes.set_title("Queries whose gold docid is still in the beam")
         axes.set_xlabel("tokens written")
+        axes.set_ylabel("share of queries")
         axes.set_ylim(bottom, 1 + 0.04 * (1 - bottom))
-        axes.set_xlim(-0.15, max(map(len, curves.values())) + 0.6)
-        ticker = import_matplotlib().ticker
+        longest = max(map(len, curves.values()))
+        axes.set_xlim(-0.03 * longest, 1.03 * longest)
+        ticker = drawing.import_matplotlib().ticker
         axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         axes.yaxis.set_major_locator(ticker.MultipleLocator(0.05 if bottom > 0.65 else 0.1 if bottom > 0.35 else 0.2))
         axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}%")
         axes.yaxis.grid(True)
-        if len(curves) > 1:
-            axes.legend(fontsize=8.5, loc="lower left")
+        drawing.add_legend(figure, [axes])
+        if len(curves) == 1:
+            axes.set_title(f"{printable(next(iter(curves)))}: queries whose gold docid is still in the beam")
         return figure
-
-
-_TICKS = 10  # of more places their numbers would run into each other
 
 
 def curves(
-    series: Mapping[str, Sequence[tuple[float, float]]],
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
     *,
     title: str,
     x: str,
-    y: str,
     logarithmic: bool = False,
-    questions: int | None = None,
+    queries: Mapping[str, int] | None = None,
+    differing: float | None = None,
 ) -> Figure:
-    """Values over a quantity, a line for each name: quality over the size of the corpus, over a setting. Few places
-    are ticks of the axis themselves.
+    """Measures over a quantity, a panel for each measure and a line for each name: quality over the size of the corpus,
+    over a setting. Few places are ticks of the axis themselves.
 
     Args:
-      series: name → points (x, y).
-      title, x, y: what is shown, and what the axes are.
+      panels: measure → name → points (x, y).
+      title, x: what is shown, and what the quantity is.
       logarithmic: of x.
-      questions: so many questions' values in 0..1 have each y as their mean. A band is then the widest interval of 95%
-        that such a mean can have, that of values which are all 0 or 1; questions that points have in common make
+      queries: measure → so many queries' values in 0..1 have each y as their mean. A band is then the widest interval
+        of 95% that such a mean can have, that of values which are all 0 or 1; queries that points have in common make
         differences between them surer than bands say.
+      differing: y are differences from one system, of which this share of the queries has a part. Bands are as wide as
+        these can make them, and zero is in the picture.
     """
-    if not any(series.values()):
-        raise InputError("there is no point to draw", "Give each name at least one.")
-    if questions is not None and questions < 1:
-        raise InputError("bands are of means over questions", "Say of how many.", value=questions)
-    with _style():
-        figure = _figure(5.6, 3.4)
-        axes = figure.subplots()
-        ticks = sorted({at for points in series.values() for at, _ in points})
-        for place, (name, points) in enumerate(series.items()):
-            at, values = zip(*sorted(points), strict=True) if points else ((), ())
-            colour = COLOURS[place % len(COLOURS)]
-            axes.plot(at, values, color=colour, linewidth=2, marker="o", label=name)
-            if questions is not None:
-                mean = np.asarray(values)
-                half = 1.96 * np.sqrt(mean * (1 - mean) / questions)
-                axes.fill_between(at, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
-        ticker = import_matplotlib().ticker
-        if logarithmic:
-            axes.set_xscale("log")
-            axes.xaxis.set_minor_locator(ticker.NullLocator())
-        if len(ticks) <= _TICKS:
-            axes.set_xticks(ticks, [f"{at:,.10g}" for at in ticks])
-        elif logarithmic:
-            axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda at, _: f"{at:,.10g}"))
-        axes.set_title(title)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.grid(True)
-        axes.legend(fontsize=8.5)
+    panels = {measure: {name: sorted(points) for name, points in series.items()} for measure, series in panels.items()}
+    if not all(any(series.values()) for series in panels.values()) or not panels:
+        raise InputError("there is no point to draw", "Give each measure at least one.")
+    if any(count < 1 for count in (queries or {}).values()):
+        raise InputError("bands are of means over queries", "Say of how many.", value=queries)
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
+    width = 5.6 if columns == 1 else 3.8
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
+    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
+    with drawing.style():
+        figure = drawing.new_figure(width * columns, 0.5 + (3.2 if rows == 1 else 2.4) * rows)
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        for spare in grid[len(panels) :]:
+            spare.remove()
+        for axes, (measure, series) in zip(grid, panels.items(), strict=False):
+            shown = [0.0] if differing is not None else []
+            for name, points in series.items():
+                at, values = np.array(points, np.float64).reshape(-1, 2).T
+                axes.plot(at, values, color=colours[name], linewidth=2, marker="o", markersize=5, label=printable(name))
+                half = _half_band(values, (queries or {}).get(measure), differing)
+                if half.any():
+                    axes.fill_between(at, values - half, values + half, color=colours[name], alpha=0.15, linewidth=0)
+                    if len(points) == 1:
+                        axes.errorbar(at, values, half, color=colours[name], linewidth=1)
+                shown += [*(values - half), *(values + half)]
+            drawing.set_limits(axes, shown)
+            if differing is not None:
+                axes.axhline(0, color=BASELINE, linewidth=1, zorder=1)
+            places = [place for points in series.values() for place, _ in points]
+            drawing.set_ticks(axes, places, logarithmic=logarithmic, width=width - 0.8)
+            axes.set_ylabel(measure)
+            axes.grid(True)
+        counted = sorted({*(queries or {}).values()})
+        bands = f"bands: 95% for means over {', '.join(f'{count:,}' for count in counted)} queries" if counted else ""
+        bands += f", {differing:.0%} of which differ" if counted and differing is not None else ""
+        if len(panels) == 1:
+            grid[0].set_title(title)
+            grid[0].set_xlabel("\n".join(filter(None, (x, bands))))
+        else:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+            figure.supxlabel("\n".join(filter(None, (x, bands))), fontsize=9.5)
+        figure.align_ylabels()
+        drawing.add_legend(figure, grid[: len(panels)])
         return figure
+
+
+def _half_band(values: np.ndarray, queries: int | None, differing: float | None) -> np.ndarray:
+    if queries is None:
+        return np.zeros_like(values)
+    variance = values * (1 - values) if differing is None else np.full_like(values, differing)
+    return 1.96 * np.sqrt(variance / queries)
 
 
 def to_svg(figure: Figure) -> bytes:
     """The figure as an SVG file without fonts or links: letters are outlines."""
     buffer = io.BytesIO()
-    with _style():
+    with drawing.style():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
@@ -261,31 +279,9 @@ def to_svg(figure: Figure) -> bytes:
 def to_png(figure: Figure, *, dpi: int = 144) -> bytes:
     """The figure as a PNG file."""
     buffer = io.BytesIO()
-    with _style():
+    with drawing.style():
         figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
-
-
-def import_matplotlib() -> Any:
-    """The package matplotlib, or an InputError that names the extra."""
-    try:
-        import matplotlib
-        import matplotlib.figure
-        import matplotlib.layout_engine
-        import matplotlib.ticker
-    except ImportError as error:
-        raise InputError("plots need the package matplotlib", "pip install 'gr_jax[eval]'") from error
-    return matplotlib
-
-
-def _style() -> Any:
-    return import_matplotlib().rc_context(_STYLE)
-
-
-def _figure(width: float, height: float) -> Figure:
-    matplotlib = import_matplotlib()
-    layout = matplotlib.layout_engine.ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.09)
-    return matplotlib.figure.Figure(figsize=(width, height), layout=layout, facecolor="white")
 
 
 def _system_colours(systems: Sequence[str], baseline: str | None) -> dict[str, str]:
@@ -300,18 +296,19 @@ def _whiskers(
     """Draws the intervals that are known; returns where each bar's drawing ends, for its label."""
     for left, interval in zip(x, intervals, strict=True):
         if interval is not None:
-            axes.plot([left, left], interval, color=_INK, linewidth=1, alpha=0.65, solid_capstyle="butt")
+            axes.plot([left, left], interval, color=INK, linewidth=1, alpha=0.65, solid_capstyle="butt")
     return [
         value if interval is None else max(value, interval[1])
         for value, interval in zip(values, intervals, strict=True)
     ]
 
 
-def _series(records: Sequence[Mapping[str, float]], wanted: Any) -> dict[str, tuple[list[float], list[float]]]:
+def _series(records: Sequence[Mapping[str, float]]) -> dict[str, tuple[list[float], list[float]]]:
     series: dict[str, tuple[list[float], list[float]]] = {}
     for record in records:
         for name, value in record.items():
-            if name != "step" and wanted(name) and isinstance(value, int | float) and math.isfinite(value):
+            drawn = name != "step" and ("/" in name or name.endswith("loss"))
+            if drawn and isinstance(value, int | float) and math.isfinite(value):
                 steps, values = series.setdefault(name, ([], []))
                 steps.append(record["step"])
                 values.append(value)
@@ -333,12 +330,10 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str]], gap: float
     last = -math.inf
     for x, y, colour in sorted(ends, key=lambda end: end[1]):
         last = max(y, last + gap)
-        axes.text(x + 0.12, last, f"{100 * y:.0f}%", color=colour, va="center", fontweight="bold", fontsize=9)
-
-
-def _legend_above(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=max(1, min(len(labels), 4)), fontsize=9)
+        axes.annotate(
+            f"{100 * y:.0f}%", (x, last), xytext=(7, 0), textcoords="offset points", color=colour, va="center",
+            fontweight="bold", fontsize=9, annotation_clip=False,
+        )  # fmt: skip
 
 
 def _short(value: float) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
-from gr_jax.evaluation.results import SIGNIFICANT, ReportRow, Results
+from gr_jax.evaluation.results import HIT_DEPTH, SIGNIFICANT, ReportRow, Results
 from gr_jax.evaluation.significance import Comparison
 from gr_jax.printing import printable
 
@@ -30,7 +30,7 @@ def markdown(report: Results) -> str:
     if comparisons:
         parts += [legend(report, comparisons), "## Differences", markdown_table(*comparison_table(report, comparisons))]
     if report.examples:
-        parts.append("## Example searches")
+        parts += ["## Example searches", *map(_plain, drawn(report))]
     for example in report.examples:
         by = f" ({_plain(example.system)})" if example.system else ""
         hits = []
@@ -39,7 +39,8 @@ def markdown(report: Results) -> str:
             names = [_plain(hit.doc_id)] if hit.title not in ("", hit.doc_id) else []
             names += [f"`{printable(hit.docid)}`"] if hit.docid else []
             hits.append(f"{rank}. " + " · ".join([title, f"{hit.score:.2f}", *names]))
-        parts.append("\n".join([f"**{_plain(example.query)}**{by}", "", *(hits or ["nothing found"])]))
+        where = ["", _plain(example.where)] if example.where else []
+        parts.append("\n".join([f"**{_plain(example.query)}**{by}", *where, "", *(hits or ["nothing found"])]))
     parts += ["## What these numbers rest on", markdown_table(("", ""), report.rests_on)]
     return "\n\n".join(parts) + "\n"
 
@@ -141,6 +142,15 @@ def legend(report: Results, comparisons: Sequence[tuple[ReportRow, Comparison]])
         f"{BETTER} {WORSE}: better or worse than {report.baseline}, p < {SIGNIFICANT} by the two-sided paired "
         f"randomisation test over queries; {len(comparisons)} comparisons, p not corrected for their number."
     )
+
+
+def drawn(report: Results) -> list[str]:
+    """How example searches were chosen, where they have ranks."""
+    chosen = [example for example in report.examples if example.ranks]
+    if not chosen:
+        return []
+    has = f"has the answer to the first ones among its first {HIT_DEPTH} documents, and not to the others"
+    return [f"Queries are drawn by a fixed seed. {chosen[0].system} {has}."]
 
 
 def markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from gr_jax.corpus.trec import Run
 from gr_jax.errors import InputError
 from gr_jax.evaluation.metrics import Evaluation
 from gr_jax.evaluation.provenance import Provenance
 from gr_jax.evaluation.significance import Comparison, bootstrap_interval, compare
 
 SIGNIFICANT = 0.05
+HIT_DEPTH = 10  # an example search is a hit where the answer is among so many documents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +47,21 @@ class ExampleHit:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One question and the best answers to it."""
+    """One query and the best answers to it; `answer` is a right document's title, `ranks` where the first right one is
+    found by each system, None where it is not."""
 
     query: str
     system: str
     hits: tuple[ExampleHit, ...]
+    answer: str = ""
+    ranks: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """The answer and its ranks, in words."""
+        ranks = [f"{system} {'not found' if rank is None else rank}" for system, rank in self.ranks.items()]
+        said = [f"answer: {self.answer}"] * bool(self.answer) + [f"its rank: {', '.join(ranks)}"] * bool(ranks)
+        return "; ".join(said)
 
 
 class Results:
@@ -67,12 +79,15 @@ class Results:
         self.rows: list[ReportRow] = []
         self.curves: dict[str, list[dict[str, float]]] = {}
         self.survival: dict[str, np.ndarray] = {}
+        self.runs: dict[tuple[str, str], Run] = {}
         self.examples: list[Example] = []
         self.remarks: list[str] = []
         self.facts: list[tuple[str, str]] = []
         self._compared: dict[tuple[str, str], list[Comparison]] = {}
 
-    def add(self, system: str, split: str, values: Mapping[str, float], *, note: str = "") -> None:
+    def add(
+        self, system: str, split: str, values: Mapping[str, float], *, note: str = "", run: Run | None = None
+    ) -> None:
         """Adds a row.
 
         Args:
@@ -80,6 +95,7 @@ class Results:
           split: the queries that were answered.
           values: measure → value. An `Evaluation` brings its per-query values, and with them intervals and tests.
           note: a few words shown beside the row.
+          run: the answers themselves, for example searches.
 
         Raises:
           InputError: this system already has a row on this split.
@@ -88,6 +104,8 @@ class Results:
             raise InputError(f"the report already has {system!r} on {split!r}", "Give the row another name.")
         evaluation = values if isinstance(values, Evaluation) else None
         self.rows.append(ReportRow(system, split, dict(values), note, evaluation))
+        if run is not None:
+            self.runs[system, split] = run
 
     def add_remark(self, sentence: str) -> None:
         """Adds a sentence under the tables, with commands between backquotes; an empty one adds nothing."""
@@ -115,20 +133,31 @@ class Results:
             )
         self.survival[name] = array
 
-    def add_example(self, query: str, hits: Iterable[Any], *, relevant: Collection[str] = (), system: str = "") -> None:
+    def add_example(
+        self,
+        query: str,
+        hits: Iterable[Any],
+        *,
+        relevant: Collection[str] = (),
+        system: str = "",
+        answer: str = "",
+        ranks: Mapping[str, int | None] | None = None,
+    ) -> None:
         """Adds an example search.
 
         Args:
-          query: the question.
+          query: a text.
           hits: best first; each has doc_id, title and score, and docid where one was generated (`searcher.search`).
           relevant: doc_ids that answer it.
           system: who answered.
+          answer: title of a document that answers it.
+          ranks: system → rank of the first right document, None where it is not found.
         """
         shown = tuple(
             ExampleHit(hit.doc_id, hit.title, float(hit.score), getattr(hit, "docid", ""), hit.doc_id in relevant)
             for hit in hits
         )
-        self.examples.append(Example(query, system, shown))
+        self.examples.append(Example(query, system, shown, answer, dict(ranks or {})))
 
     @property
     def rests_on(self) -> list[tuple[str, str]]:

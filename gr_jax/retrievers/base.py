@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -49,11 +49,14 @@ class Ranking:
       doc_index: int32[batch, k], positions in the corpus; −1 where there are fewer than k answers.
       score: float32[batch, k], falling along k; −inf where `doc_index` is −1.
       evidence: for each query, for each rank that holds a document, why; None unless asked for.
+      docid_of: (query, rank) → the identifier that was generated for the document there, "" where there is none; None
+        of retrievers that generate none. A function, as only the few documents that are shown need it.
     """
 
     doc_index: Int[np.ndarray, "batch k"]
     score: Float[np.ndarray, "batch k"]
     evidence: tuple[tuple[tuple[Evidence, ...], ...], ...] | None = None
+    docid_of: Callable[[int, int], str] | None = None
 
     def __len__(self) -> int:
         return len(self.doc_index)
@@ -88,7 +91,7 @@ def updatable(retriever: Any) -> bool:
 
 
 def stack_rankings(rankings: Sequence[Ranking]) -> Ranking:
-    """One ranking of the batches' queries, in order; all have the same k."""
+    """One ranking of the batches' queries, in order, without `docid_of`; all have the same k."""
     evidence = None
     if all(ranking.evidence is not None for ranking in rankings):
         evidence = tuple(row for ranking in rankings for row in ranking.evidence or ())
@@ -159,7 +162,7 @@ def check_question(queries: Sequence[str], k: int, num_documents: int) -> int:
     every `k`.
 
     Raises:
-      InputError: `retrieve` was asked for something that is no question, or for far more than there is.
+      InputError: `retrieve` was given something that is no text, or a `k` far above the documents.
     """
     if isinstance(queries, str):
         raise InputError("`queries` is a sequence of texts", "Write retrieve([query], k).", value=queries)

@@ -8,9 +8,10 @@ back, on the host.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -76,11 +77,12 @@ class Written(NamedTuple):
 
 
 class FoundDocument(NamedTuple):
-    """A document with its score and, where that was asked for, why."""
+    """A document with its score, why, where that was asked for, and what gives its identifier."""
 
     document: int
     score: float
     evidence: tuple[Evidence, ...] = ()
+    docid: Callable[[], str] = str  # gives ""
 
 
 class DocumentsOf(Protocol):
@@ -193,8 +195,13 @@ class BestDocid:
         found = []
         for document, beams in best.items():
             reasons = [self._evidence(written.beams, places[beam]) for beam in beams] if explain else []
-            found.append(FoundDocument(document, float(scores[places[beams[0]]]), tuple(reasons)))
+            best_place = places[beams[0]]
+            docid = functools.partial(self._docid, written.beams, best_place)
+            found.append(FoundDocument(document, float(scores[best_place]), tuple(reasons), docid))
         return found
+
+    def _docid(self, beams: Beams, place: tuple[int, int]) -> str:
+        return self._evidence(beams, place).text
 
     def _evidence(self, beams: Beams, place: tuple[int, int]) -> Evidence:
         tokens = beams.sequences[place][: beams.lengths[place]].tolist()

@@ -24,8 +24,8 @@ from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.registry import DOCUMENTS_OF
 from gr_jax.retrievers.added_titles import model_for, titles_of_added
-from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
-from gr_jax.retrievers.documents_of import BestDocid, DocumentsOf, Written, num_documents_of
+from gr_jax.retrievers.base import Ranking, check_question, checked_allowed
+from gr_jax.retrievers.documents_of import BestDocid, DocumentsOf, FoundDocument, Written, num_documents_of
 from gr_jax.retrievers.generative_search import search
 from gr_jax.retrievers.network_checks import check_network
 from gr_jax.retrievers.query_reader import QueryReader
@@ -186,7 +186,7 @@ class GenerativeRetriever:
         mask = checked_allowed(allowed, len(queries), self.num_documents)
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
-        evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
+        found: list[Sequence[FoundDocument]] = [()] * len(queries)
         # Not `depth`: a document may have several docids, and each takes a beam.
         named = getattr(self.documents_of, "docids", None)
         most = depth if named is None else min(k, len(named))
@@ -196,9 +196,9 @@ class GenerativeRetriever:
             best = self.documents_of.rank(written, depth, explain=explain, allowed=own_mask)
             doc_index[row, : len(best)] = [one.document for one in best]
             score[row, : len(best)] = [one.score for one in best]
-            if explain:
-                evidence[row] = tuple(one.evidence for one in best)
-        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+            found[row] = best
+        evidence = tuple(tuple(one.evidence for one in best) for best in found) if explain else None
+        return Ranking(doc_index, score, evidence, lambda query, rank: found[query][rank].docid())
 
     def written(
         self,
@@ -424,7 +424,7 @@ class GenerativeRetriever:
         meta = storage.read_folder(folder, KIND, verify=verify).meta
         storage.check_counts(folder, meta, "beams", "max_len", "max_query_length")
         way = meta["documents_of"]
-        documents_of = DOCUMENTS_OF.find(way["kind"], file=folder)(folder, way["settings"])
+        documents_of = DOCUMENTS_OF.find(way["kind"], file=folder).load(folder, way["settings"])
         of_docids = meta["constraint"] == "docids"
         made = cls(
             network_folder.load_model(folder),

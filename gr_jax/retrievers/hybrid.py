@@ -43,6 +43,8 @@ class HybridRetriever:
       InputError: the settings do not fit together, or the parts are of different corpora.
     """
 
+    reads_corpus = True
+
     def __init__(
         self,
         parts: Mapping[str, Retriever],
@@ -82,8 +84,18 @@ class HybridRetriever:
         depth = max(self.depth, k)
         rankings = [part.retrieve(queries, depth, allowed=allowed, explain=explain) for part in self.parts.values()]
         fused, shares = fuse(rankings, self.weights, k, normalize=self.normalize)
+
+        def docid_of(query: int, rank: int) -> str:
+            """Of the first part that generated one."""
+            document = fused.doc_index[query, rank]
+            for ranking in rankings:
+                own = np.flatnonzero(ranking.doc_index[query] == document)
+                if ranking.docid_of is not None and own.size and (docid := ranking.docid_of(query, int(own[0]))):
+                    return docid
+            return ""
+
         if not explain:
-            return fused
+            return dataclasses.replace(fused, docid_of=docid_of)
         evidence = []
         for row, documents in enumerate(fused.doc_index.tolist()):
             reasons = [_Reasons(ranking, row) for ranking in rankings]
@@ -101,7 +113,7 @@ class HybridRetriever:
                     if document >= 0
                 )
             )
-        return Ranking(fused.doc_index, fused.score, tuple(evidence))
+        return Ranking(fused.doc_index, fused.score, tuple(evidence), docid_of)
 
     def score(self, queries: Sequence[str], candidates: Int[np.ndarray, "batch c"]) -> Float[np.ndarray, "batch c"]:
         """The weighted sum for given documents: where a part's `depth` best have one not, it gets the lowest of that

@@ -1,7 +1,7 @@
 """An index: all a retriever needs to answer, and the documents it answers with, as one folder.
 
-A retriever's folder says of which kind it is. Kinds are registered (`register`) by what stands above: nothing is
-imported because a manifest names it.
+A retriever's folder says of which kind it is. What stands above registers the kinds (`registry.RETRIEVERS`): nothing
+is imported because a manifest names it.
 """
 
 from __future__ import annotations
@@ -9,33 +9,18 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 from gr_jax import storage
 from gr_jax.corpus import Corpus
 from gr_jax.errors import InputError
 from gr_jax.evaluation.temperature import Calibration
-from gr_jax.registry import RETRIEVERS, RetrieverLoader
+from gr_jax.registry import RETRIEVERS
 from gr_jax.retrievers.searcher import Searcher
 from gr_jax.storage.checksums import sha256
 
 KIND = "index"
 CALIBRATION = "calibration.json"  # beside what the manifest lists: it is measured later, and again
-
-
-def register(kind: str, load: Callable[..., Any], *, reads_corpus: bool = False) -> None:
-    """Says how retrievers of a kind are opened.
-
-    Args:
-      kind: of the artefact that its `save` writes.
-      load: (folder, verify=…) → the retriever; (folder, corpus, verify=…) where it reads the documents.
-      reads_corpus: whether it reads the documents themselves when it answers or explains.
-
-    Raises:
-      InputError: the kind is registered with another `load`.
-    """
-    RETRIEVERS.register(kind, RetrieverLoader(load, reads_corpus))
 
 
 def save(
@@ -99,7 +84,7 @@ def _load_calibration(folder: pathlib.Path) -> Calibration | None:
     storage.refuse_no_file(file)
     if not file.exists():
         return None
-    again = "Measure it again: python -m launch.calibrate; or remove the file."
+    again = "Measure it again: gr-jax calibrate; or remove the file."
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
         index = value.pop("index", None) if isinstance(value, dict) else None
@@ -129,9 +114,10 @@ def load_retriever(folder: str | os.PathLike, corpus: Corpus | None = None, *, v
     """
     folder = pathlib.Path(folder)
     kind = storage.read_folder(folder, verify=verify).kind
-    found = RETRIEVERS.find(kind, file=folder)
+    cls = RETRIEVERS.find(kind, file=folder)
+    documents = (corpus,) if getattr(cls, "reads_corpus", False) else ()
     with storage.explain_content(folder):
-        return found.load(folder, corpus, verify=False) if found.reads_corpus else found.load(folder, verify=False)
+        return cls.load(folder, *documents, verify=False)
 
 
 def _check_size(retriever: Any, corpus: Corpus, folder: pathlib.Path) -> None:

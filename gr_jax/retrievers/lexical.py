@@ -11,7 +11,7 @@ import pathlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -20,11 +20,13 @@ from gr_jax import progress as progress_lib
 from gr_jax import storage
 from gr_jax.corpus.documents import Corpus
 from gr_jax.dense.base import check_positions
-from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
 from gr_jax.retrievers.analyzers import import_package, make_analyzer
 from gr_jax.retrievers.base import Evidence, Ranking, check_question, checked_allowed
 from gr_jax.retrievers.postings import Postings
+
+if TYPE_CHECKING:
+    from gr_jax.docids.pseudo_queries import PseudoQueries
 
 KIND = "bm25"
 # By term: weights and documents of its postings, which begin at its offset. By document: the terms that were read, from
@@ -62,6 +64,7 @@ class BM25:
     """
 
     nested = True  # a shorter answer is the beginning of a longer one
+    reads_corpus = True
 
     def __init__(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import pathlib
@@ -15,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from gr_jax import storage
 from gr_jax.corpus import Corpus
 from gr_jax.errors import InputError
+from gr_jax.registry import SCORERS
 from gr_jax.retrievers.base import Evidence, Ranking, Retriever, check_question, updatable
 from gr_jax.text.transforms import get_transform
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 KIND = "rerank"
 DEPTH = 20
-# What a scorer's folder says it is → where its class lives.
-_SCORERS = {"cross_encoder": "gr_jax.systems.cross_encoder.scorer:CrossEncoderScorer"}
 
 
 class Scorer(Protocol):
@@ -51,6 +49,8 @@ class RerankRetriever:
     Raises:
       InputError: the first stage is of another corpus, or `depth` is not positive.
     """
+
+    reads_corpus = True
 
     def __init__(
         self, first: Retriever, scorer: Scorer, corpus: Corpus, *, depth: int = DEPTH, transform: str = "none"
@@ -97,7 +97,12 @@ class RerankRetriever:
             doc_index[:, self.depth :] >= 0, score[:, head.shape[1] - 1 :][:, :1] - below, -np.inf
         )
         evidence = _evidence(proposed, order, score, k) if explain else None
-        return Ranking(doc_index[:, :k], score[:, :k], evidence)
+
+        def docid_of(query: int, rank: int) -> str:
+            before = int(order[query, rank]) if rank < order.shape[1] else rank
+            return proposed.docid_of(query, before) if proposed.docid_of is not None else ""
+
+        return Ranking(doc_index[:, :k], score[:, :k], evidence, docid_of)
 
     def score(self, queries: Sequence[str], candidates: Int[np.ndarray, "batch c"]) -> Float[np.ndarray, "batch c"]:
         """The scorer's opinion of given documents, whatever the first stage makes of them; −inf where there is none
@@ -173,12 +178,7 @@ class RerankRetriever:
         if corpus is None:
             raise InputError("a reranker reads the documents", "Give the corpus that it answers from.", file=path)
         kind = storage.read_folder(path / "scorer", verify=False).kind
-        if kind not in _SCORERS:
-            raise InputError(
-                "this version of gr_jax has no such scorer", "Use the version that wrote it.", file=path, value=kind
-            )
-        module, name = _SCORERS[kind].split(":")
-        scorer = getattr(importlib.import_module(module), name).load(path / "scorer", verify=False)
+        scorer = SCORERS.find(kind, file=path).load(path / "scorer", verify=False)
         first = index.load_retriever(path / "first", corpus, verify=False)
         return cls(first, scorer, corpus, depth=meta["depth"], transform=meta["transform"])
 

@@ -1,11 +1,11 @@
-"""The door for people: one question in, readable hits out."""
+"""Search for people: queries as texts in, readable hits out."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class Hit:
     Attributes:
       doc_id, title, text: the document.
       score: the retriever's; comparable within one answer only.
-      docid: the identifier that was generated, as its tokens joined by "-"; "" for retrievers that generate none.
+      docid: the identifier that was generated, as its text or its tokens joined by "-"; "" for retrievers that generate
+        none.
       evidence: why it was found, the weightiest first, with the places in `text`; () unless asked for.
       probability: that it is the answer, in 0..1; None unless asked for. `Searcher.calibrate` fits and measures that of
         first hits; those behind follow from the same softmax.
@@ -58,47 +59,56 @@ class Searcher:
     def __init__(self, retriever: Retriever, corpus: Corpus, calibration: Calibration | None = None):
         self.retriever, self.corpus, self.calibration = retriever, corpus, calibration
 
-    def search(self, query: str, k: int = 10, *, explain: bool = False, probability: bool = False) -> list[Hit]:
-        """The k best documents for one question, best first.
+    @overload
+    def search(self, query: str, k: int = 10, *, explain: bool = False, probability: bool = False) -> list[Hit]: ...
+
+    @overload
+    def search(
+        self, query: list[str] | tuple[str, ...], k: int = 10, *, explain: bool = False, probability: bool = False
+    ) -> list[list[Hit]]: ...
+
+    def search(self, query, k=10, *, explain=False, probability=False):
+        """The k best documents, best first.
 
         Args:
-          query: the question.
-          k: how many documents at most.
+          query: a text; or a list of texts, which are answered in one batch, each with its own list of hits.
+          k: how many documents of each query at most.
           explain: say why each was found.
           probability: say how sure each is, among the first `calibration.depth` documents. So many are searched for
             then, and what is searched by a beam may find others first than with the few beams that `k` needs.
 
         Raises:
-          InputError: the question is empty or no text, `k` is not positive, or probabilities are asked for and were
-            not measured.
+          InputError: a query that is empty or no text, no queries at all, a `k` that is not positive, or probabilities
+            that were not measured.
         """
-        k = check_question([query], min(k, len(self.corpus)) if isinstance(k, int) else k, len(self.corpus))
-        if not query.strip():
-            raise InputError("the question is empty", "Ask something in words.", value=query)
+        queries = _checked_queries(query)
+        k = check_question(queries, min(k, len(self.corpus)) if isinstance(k, int) else k, len(self.corpus))
         depth = min(max(k, self._calibrated().depth), len(self.corpus)) if probability else k
-        ranking = self.retriever.retrieve([query], depth, explain=True)
-        found = ranking.score[0][ranking.doc_index[0] >= 0]
-        sure = self._calibrated().probabilities(found) if probability else None
+        ranking = self.retriever.retrieve(queries, depth, explain=explain)
+        hits = [self._hits(ranking, row, k, probability) for row in range(len(queries))]
+        return hits[0] if isinstance(query, str) else hits
+
+    def _hits(self, ranking: Ranking, row: int, k: int, probability: bool) -> list[Hit]:
+        """The first k documents of one query."""
+        indices, scores = ranking.doc_index[row].tolist(), ranking.score[row].tolist()
+        found = len(indices) if -1 not in indices else indices.index(-1)
+        sure = self._calibrated().probabilities(ranking.score[row, :found]).tolist() if probability else [None] * found
         hits = []
-        for rank, index in enumerate(ranking.doc_index[0, :k]):
-            if index < 0:
-                break
-            document = self.corpus[int(index)]
-            reasons = ranking.evidence[0][rank] if ranking.evidence else ()
-            docid = next((reason.text for reason in reasons if reason.kind == "docid"), "")
-            score = float(ranking.score[0, rank])
-            evidence = tuple(_placed(reason, document.text) for reason in reasons) if explain else ()
-            probable = None if sure is None else float(sure[rank])
-            hits.append(Hit(document.doc_id, document.title, document.text, score, docid, evidence, probable))
+        for rank, (index, score) in enumerate(zip(indices[: min(k, found)], scores, strict=False)):
+            document = self.corpus[index]
+            docid = "" if ranking.docid_of is None else ranking.docid_of(row, rank)
+            reasons = ranking.evidence[row][rank] if ranking.evidence else ()
+            evidence = tuple(_placed(reason, document.text) for reason in reasons)
+            hits.append(Hit(document.doc_id, document.title, document.text, score, docid, evidence, sure[rank]))
         return hits
 
     def calibrate(
         self, queries: Queries, qrels: Qrels, *, depth: int = temperature.DEPTH, progress: bool = False
     ) -> Calibration:
-        """Measures how sure an answer is, on questions with judgements that nothing was trained on.
+        """Measures how sure an answer is, on queries with judgements that nothing was trained on.
 
         Args:
-          queries: questions; those without a judgement are not asked.
+          queries: those without a judgement are left out.
           qrels: their judgements.
           depth: documents over which scores are normalised.
           progress: show a bar.
@@ -107,7 +117,7 @@ class Searcher:
           The calibration, which this searcher uses from now on. `retrievers.index.save_calibration` keeps it.
 
         Raises:
-          InputError: fewer than two questions have judgements and results, or all of their scores are equal.
+          InputError: fewer than two queries have judgements and results, or all of their scores are equal.
         """
         depth = check_question([], depth, len(self.corpus))
         asked = queries.select([one for one in queries.ids if one in qrels])
@@ -119,7 +129,7 @@ class Searcher:
         if self.calibration is None:
             raise InputError(
                 "how sure an answer is was not measured for this index",
-                "Measure it on questions with judgements: python -m launch.calibrate, or Searcher.calibrate.",
+                "Measure it on queries with judgements: gr-jax calibrate, or Searcher.calibrate.",
             )
         return self.calibration
 
@@ -163,6 +173,20 @@ class Searcher:
         changing.update(add=add, remove=positions)
         self.corpus, self.calibration = corpus, None
         return self
+
+
+def _checked_queries(query: Any) -> list[str]:
+    """What is searched for, as texts of which none is empty; whether all are texts is for the retriever to check."""
+    if not isinstance(query, str | list | tuple):
+        raise InputError("the query is no text", "Give a text, or a list of texts.", value=query)
+    queries = [query] if isinstance(query, str) else list(query)
+    if not queries:
+        raise InputError("the list of queries is empty", "Give at least one text.")
+    for number, text in enumerate(queries):
+        if isinstance(text, str) and not text.strip():
+            which = "the query" if isinstance(query, str) else f"query {number}"
+            raise InputError(f"{which} is empty", "Ask something in words.", value=text)
+    return queries
 
 
 def _placed(reason: Evidence, text: str) -> Evidence:

@@ -50,7 +50,7 @@ def check_data(dataset: corpus_lib.Dataset) -> None:
     if questions < 2:
         raise InputError(
             f"a temperature is fitted on two questions of dev or more, and {dataset.name} has {questions}",
-            "Add qrels/dev.tsv; or calibrate the index on questions of your own: python -m launch.calibrate.",
+            "Add qrels/dev.tsv; or calibrate the index on questions of your own: gr-jax calibrate.",
             value=questions,
         )
 

@@ -54,7 +54,4 @@ def dense_results(
     report.add_fact("mining", what_mining_took(mined))
     for title, trained in zip(titles, trainings, strict=True):
         results.add_training(report, title, trained)
-    splits = results.judged_splits(dataset)
-    if splits:
-        results.add_examples(report, name, dataset, splits[-1], searcher)
-    results.finish(place, report, dataset)
+    results.finish(place, report, dataset, systems, name, index, [corpus, bm25, *trainings, hybrid])

@@ -15,7 +15,7 @@ def corpus(place: Place, source: Source) -> None:
     """Reads the dataset into columns that are memory-mapped from then on."""
     dataset = source.load(place.folder / "columns")
     dataset.save(place.folder / "dataset")
-    shutil.rmtree(place.folder / "columns")  # the dataset has them too
+    shutil.rmtree(place.folder / "columns", ignore_errors=True)  # the dataset has them too
     place.notes.update(dataset.fingerprint)
 
 

@@ -138,7 +138,7 @@ def stage(
     Args:
       shared: its folder lives in the common folder under its key, and is made once for all systems.
       version: raise it when the function's result changes for the same settings.
-      trains: it trains a network; `launch.train` makes everything that does.
+      trains: it trains a network; `gr-jax train` makes everything that does.
       together: of several processes all work at it, as at what trains, and share out what is long
         (`processes.together`); what processes other than 0 write is thrown away. Any other is made by process 0 while
         the others wait.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -64,25 +65,44 @@ def how_combined(folder: pathlib.Path) -> str:
 
 
 def what_dev_prefers(folder: pathlib.Path, name: str) -> str:
-    """One sentence, with the command to use it, where BM25 alone or the combination is better on dev than the system;
+    """One sentence, with the command to use it, where the combination, or BM25 in it, is better on dev than the system;
     else "".
 
     Args:
       folder: of a finished stage.
       name: of the system.
     """
+    said = _preferred(folder, name)
+    return said and f'{said}: `gr-jax search --index={folder / "index"} "your question"` asks both.'
+
+
+def best_on_dev(model_dir: str | os.PathLike) -> tuple[pathlib.Path, str]:
+    """Of a finished run the index that is best on dev, and why in one sentence: that of the combination where it is
+    better than the system's own; without a combination or a dev split the system's, and ""."""
+    own, folder = pathlib.Path(model_dir) / "index", pathlib.Path(model_dir) / "hybrid"
+    if not (folder / storage.MANIFEST).is_file():
+        return own, ""
+    made = storage.read_folder(folder, verify=False)
+    if made.meta["inputs"].get("index") != storage.read_folder(own, verify=False).made_from:
+        return own, ""  # another system was made here before
+    why = _preferred(folder, made.meta["config"]["name"])
+    return (folder / "index", f"{why}.") if why else (own, "")
+
+
+def _preferred(folder: pathlib.Path, name: str) -> str:
+    """What dev says for the combination and against the system alone; "" where it does not."""
     choice = _choice(folder)
     of_weight = {p["weight"]: p[_MEASURE] for p in choice["curve"] if p["normalize"] == choice["normalize"]}
     weight = choice["weights"][1]
     if not of_weight or of_weight[weight] <= of_weight[1.0]:
         return ""
     best, bm25, own = (f"{_MEASURE} {format_value(of_weight[one])}" for one in (weight, 0.0, 1.0))
-    command = f'`python -m launch.search --index={folder / "index"} "your question"`'
     if of_weight[weight] <= of_weight[0.0]:
-        said = f"On dev BM25 alone reaches {bm25}, {name} {own}, and both together no more than BM25"
-        return f"{said}: {command} asks both, {name} with weight {weight:.2f}."
-    said = f"On dev {NAME.format(name)} reaches {best}, BM25 alone {bm25} and {name} alone {own}"
-    return f"{said}: {command} asks both."
+        return (
+            f"On dev BM25 alone reaches {bm25}, {name} {own}, and both together no more than BM25, {name} with weight "
+            f"{weight:.2f}"
+        )
+    return f"On dev {NAME.format(name)} reaches {best}, BM25 alone {bm25} and {name} alone {own}"
 
 
 def _choice(folder: pathlib.Path) -> dict[str, Any]:

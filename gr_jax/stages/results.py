@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ import numpy as np
 from gr_jax import corpus as corpus_lib
 from gr_jax import evaluation, processes, retrievers, storage
 from gr_jax.docids import Docids
+from gr_jax.evaluation.results import HIT_DEPTH
 from gr_jax.retrievers import index as indexes
 from gr_jax.retrievers.base import nested
 from gr_jax.retrievers.generative import GenerativeRetriever
 from gr_jax.retrievers.hybrid import HybridRetriever, fuse
 from gr_jax.stages import hybrid as combination
+from gr_jax.stages import run_facts
 from gr_jax.stages.bm25 import load_bm25
 from gr_jax.stages.docids import load_docids
 from gr_jax.stages.documents import load_dataset
@@ -30,7 +32,7 @@ NO_NORMALIZER = "none: scores are compared within one ranking"
 
 MEASURES = ("Success@1", "Success@10", "R@100", "RR@10", "nDCG@10")
 DEPTH = 100
-NUM_EXAMPLES = 4
+NUM_EXAMPLES, HITS_SHOWN = 3, 5  # of hits and of misses; documents of each
 
 
 def judged_splits(dataset: corpus_lib.Dataset) -> list[str]:
@@ -75,9 +77,9 @@ def generative_results(
     report.add_fact("documents read", what_is_read(reader))
     report.add_fact("mining", what_mining_took(mined))
     add_training(report, name, model)
-    if splits:
-        _look_inside(report, name, dataset, splits[-1], searcher, ids)
-    finish(place, report, dataset)
+    if splits and isinstance(searcher.retriever, GenerativeRetriever):
+        _look_inside(report, name, dataset, splits[0], searcher.retriever, ids)
+    finish(place, report, dataset, systems, name, index, [corpus, bm25, model, hybrid])
 
 
 def start_report(name: str, dataset: corpus_lib.Dataset, provenance: Mapping[str, Any]) -> evaluation.Report:
@@ -148,7 +150,7 @@ def judge(
             tag = "_".join(system.split())  # one word, as TREC wants it
             run.save(run_file(place.folder, system, split), tag=tag)
             measured = evaluation.evaluate(run, qrels, MEASURES)
-            report.add(system, split, measured)
+            report.add(system, split, measured, run=run)
             values.setdefault(split, {})[system] = measured
     storage.write_json(
         place.folder / "metrics.json",
@@ -182,11 +184,38 @@ def _answers(
             yield system, retrievers.retrieve_all(retriever, queries, DEPTH, progress=True)
 
 
-def finish(place: Place, report: evaluation.Report, dataset: corpus_lib.Dataset) -> None:
-    """Writes the report and what its commands need, and prints its table."""
+def finish(
+    place: Place,
+    report: evaluation.Report,
+    dataset: corpus_lib.Dataset,
+    systems: Mapping[str, retrievers.Retriever],
+    name: str,
+    index: pathlib.Path,
+    read: Sequence[pathlib.Path | None],
+) -> None:
+    """Adds example searches and what the run took, writes the report and what its commands need, prints its table.
+
+    Args:
+      systems: see `judged_report`.
+      name: of the system.
+      index: of it.
+      read: folders of the stages that the numbers come from.
+    """
+    splits = judged_splits(dataset)
+    queries = dataset.split_queries(splits[0]).texts if splits else ()
+    if splits:
+        add_examples(report, name, dataset, splits[0], retrievers.Searcher(systems[name], dataset.corpus))
+    stages = run_facts.stages_behind([index, *(folder for folder in read if folder is not None)])
+    report.add_fact("settings", "config.gin in the folder of the run, all of them")
+    report.add_fact("weights", run_facts.weights(stages))
+    report.add_fact("minutes", run_facts.minutes(stages))
+    k = min(HIT_DEPTH, len(dataset.corpus))
+    took = {system: run_facts.latency(systems[system], queries, k) for system in (BM25, name) if system in systems}
+    said = "; ".join(f"{system} {one}" for system, one in took.items() if one)
+    report.add_fact("latency, one query at a time", said)
+    report.add_fact("index", run_facts.size(stages[index]) if index in stages else "")
     report.save(place.folder)
     dataset.queries.save(place.folder / "queries.jsonl")
-    splits = judged_splits(dataset)
     for split in splits:
         dataset.split(split).save(place.folder / "qrels" / f"{split}.tsv")
     evaluation.print_table(report)
@@ -197,11 +226,44 @@ def finish(place: Place, report: evaluation.Report, dataset: corpus_lib.Dataset)
 def add_examples(
     report: evaluation.Report, name: str, dataset: corpus_lib.Dataset, split: str, searcher: retrievers.Searcher
 ) -> None:
-    """Adds example searches."""
+    """Adds example searches: hits and misses of the system, drawn by a fixed seed, with the answer's rank in it and in
+    BM25.
+
+    Args:
+      report: with the runs of both on this split.
+      name: of the system.
+      searcher: of it.
+    """
     queries, qrels = dataset.split_queries(split), dataset.split(split)
-    for query_id, question in list(zip(queries.ids, queries.texts, strict=True))[:NUM_EXAMPLES]:
-        right = {doc_id for doc_id, grade in qrels[query_id].items() if grade > 0}
-        report.add_example(question, searcher.search(question, 5), relevant=right, system=name)
+    texts = {one: text for one, text in zip(queries.ids, queries.texts, strict=True) if text.strip()}
+    runs = {system: run for (system, of), run in report.runs.items() if of == split and system in (name, BM25)}
+    for query_id in draw_examples(runs[name], qrels, texts):
+        right = [doc_id for doc_id, grade in qrels[query_id].items() if grade > 0]
+        ranks = {system: rank_of_answer(run.get(query_id, ()), right) for system, run in runs.items()}
+        answer = dataset.corpus[dataset.corpus.index_of(right[0])]
+        hits = searcher.search(texts[query_id], HIT_DEPTH)[:HITS_SHOWN]
+        report.add_example(
+            texts[query_id], hits, relevant=right, system=name, answer=answer.title or answer.doc_id, ranks=ranks
+        )
+
+
+def draw_examples(
+    run: Mapping[str, Sequence[tuple[str, float]]], qrels: Mapping[str, Mapping[str, int]], queries: Collection[str]
+) -> list[str]:
+    """Ids of queries, drawn by a fixed seed: hits, which have an answer among the first documents, then misses."""
+    hits: list[str] = []
+    misses: list[str] = []
+    answered = [query for query in queries if any(grade > 0 for grade in qrels.get(query, {}).values())]
+    for place in np.random.default_rng(0).permutation(len(answered)).tolist():
+        right = [doc_id for doc_id, grade in qrels[answered[place]].items() if grade > 0]
+        rank = rank_of_answer(run.get(answered[place], ()), right)
+        (hits if rank is not None and rank <= HIT_DEPTH else misses).append(answered[place])
+    return hits[:NUM_EXAMPLES] + misses[:NUM_EXAMPLES]
+
+
+def rank_of_answer(found: Sequence[tuple[str, float]], right: Collection[str]) -> int | None:
+    """From 1; None where no answer is among those found."""
+    return next((rank for rank, (doc_id, _) in enumerate(found, start=1) if doc_id in right), None)
 
 
 def _duplicate_rule(docids: Docids) -> str:
@@ -220,19 +282,17 @@ def _look_inside(
     name: str,
     dataset: corpus_lib.Dataset,
     split: str,
-    searcher: retrievers.Searcher,
+    retriever: GenerativeRetriever,
     docids: Docids,
 ) -> None:
-    """Adds example searches, and at which depth the right docids were lost."""
-    add_examples(report, name, dataset, split, searcher)
+    """Adds at which depth the right docids were lost."""
     queries, qrels = dataset.split_queries(split), dataset.split(split)
-    if isinstance(searcher.retriever, GenerativeRetriever):
-        sample = queries.select(queries.ids[:200])
-        gold = [
-            [dataset.corpus.index_of(doc_id) for doc_id, grade in qrels[query_id].items() if grade > 0]
-            for query_id in sample.ids
-        ]
-        report.add_beam_survival(name, beam_survival(searcher.retriever, sample.texts, gold, docids))
+    sample = queries.select(queries.ids[:200])
+    gold = [
+        [dataset.corpus.index_of(doc_id) for doc_id, grade in qrels[query_id].items() if grade > 0]
+        for query_id in sample.ids
+    ]
+    report.add_beam_survival(f"{name}, {split}", beam_survival(retriever, sample.texts, gold, docids))
 
 
 def beam_survival(

@@ -21,6 +21,7 @@ from gr_jax.corpus import cutting, lines
 from gr_jax.corpus.beir import find_files
 from gr_jax.corpus.python_docs import DEFAULT_PACKAGES
 from gr_jax.errors import InputError
+from gr_jax.stages import keys
 from gr_jax.stages.settings import Settings, setting
 from gr_jax.text import TRANSFORMS
 
@@ -35,6 +36,32 @@ class Source(Protocol):
     def load(self, store: pathlib.Path) -> corpus_lib.Dataset:
         """Reads it, with the documents' columns written under `store`."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class InMemory:
+    """A dataset that was made in this process. Gin cannot name it.
+
+    Attributes:
+      dataset: the documents, queries and judgements.
+    """
+
+    dataset: corpus_lib.Dataset
+
+    def identity(self) -> dict[str, Any]:
+        """Fingerprints all that reports and training read."""
+        dataset = self.dataset
+        rest = {
+            "queries": list(zip(dataset.queries.ids, dataset.queries.texts, strict=True)),
+            "qrels": [[split, [[q, list(grades.items())] for q, grades in qrels.items()]]
+                      for split, qrels in dataset.qrels.items()],
+            "notes": dict(dataset.notes),
+        }  # fmt: skip
+        names = {"name": dataset.name, "transform": dataset.transform}
+        return {"corpus": dataset.corpus.fingerprint, "rest": keys.digest(rest), **names}
+
+    def load(self, store: pathlib.Path) -> corpus_lib.Dataset:
+        return self.dataset
 
 
 @gin.register(module="gr_jax")
@@ -121,6 +148,27 @@ class PythonDocs(Settings):
         if self.packages is None:
             return corpus_lib.python_docs(store=store)
         return corpus_lib.python_docs(tuple(self.packages), store=store)
+
+
+def source_of(given: Source | corpus_lib.Dataset | corpus_lib.Corpus | str | os.PathLike) -> Source:
+    """The source of documents that were given: a folder in BEIR layout, a dataset, a corpus, or a source itself.
+
+    Raises:
+      InputError: it is none of these.
+    """
+    if isinstance(given, str | os.PathLike):
+        return BeirFolder(os.fspath(given))
+    if isinstance(given, corpus_lib.Corpus):
+        given = corpus_lib.Dataset(given, name="corpus")
+    if isinstance(given, corpus_lib.Dataset):
+        return InMemory(given)
+    if isinstance(given, type) or not (hasattr(given, "identity") and hasattr(given, "load")):
+        raise InputError(
+            "this is no source of documents",
+            "Give a folder's path, a Dataset, a Corpus or a source; of a list of texts Dataset.from_texts(texts).",
+            value=given,
+        )
+    return given
 
 
 def _version(package: str) -> str:

@@ -56,7 +56,7 @@ from gr_jax.systems.ngram.dgr import DGR as DGR
 from gr_jax.systems.ngram.dgr import LTRGR as LTRGR
 from gr_jax.systems.ngram.distilling import Distilling as Distilling
 
-# Every system, in the order in which they are listed: `python -m launch.recipe --list`. A new one adds a line.
+# Every system, in the order in which they are listed: `gr-jax recipe --list`. A new one adds a line.
 SYSTEMS: tuple[type[System], ...] = (
     BM25,
     DSI,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import ClassVar
 
-import gr_jax.registered  # noqa: F401  what indexes are read back by
+import gr_jax.opening  # noqa: F401  what indexes are read back by
 from gr_jax import corpus as corpus_lib
 from gr_jax import processes, storage
 from gr_jax.errors import InputError
@@ -15,7 +15,7 @@ from gr_jax.stages import calibration, documents
 from gr_jax.stages.graph import Stage, in_order
 from gr_jax.stages.runner import Runner
 from gr_jax.stages.settings import Settings
-from gr_jax.stages.sources import BeirFolder, Source
+from gr_jax.stages.sources import BeirFolder, Source, source_of
 from gr_jax.systems import configuration
 
 TRAINED = "everything that trains"
@@ -42,7 +42,7 @@ class System(Settings):
 
     def run(
         self,
-        source: Source | str | os.PathLike,
+        source: Source | corpus_lib.Dataset | corpus_lib.Corpus | str | os.PathLike,
         model_dir: str | os.PathLike,
         *,
         shared_dir: str | os.PathLike | None = None,
@@ -55,11 +55,11 @@ class System(Settings):
         Every finished stage is a folder; calling again skips what is there and unchanged.
 
         Args:
-          source: a BEIR folder's path, or a `Source`.
+          source: a BEIR folder's path; a `Dataset` or a `Corpus`, which count by their content; or a `Source`.
           model_dir: folder of this run; the index is `model_dir/index`.
           shared_dir: where stages that runs share are kept; by default `shared` beside `model_dir`.
           until: the stage to make, with all that it reads; `TRAINED` makes everything that trains; "" makes all.
-          calibrate: measure how sure answers are, on dev, into `model_dir/calibration`; then `search(question,
+          calibrate: measure how sure answers are, on dev, into `model_dir/calibration`; then `search(query,
             probability=True)` says it of every hit. Only where all is made.
           say: receives a line per stage.
 
@@ -69,7 +69,7 @@ class System(Settings):
         Raises:
           InputError: bad documents or settings, named with what would be right.
         """
-        found = BeirFolder(os.fspath(source)) if isinstance(source, str | os.PathLike) else source
+        found = source_of(source)
         corpus = documents.corpus(found)
         last = self.stages(corpus)
         every = in_order(last)

@@ -51,10 +51,7 @@ def measured(place: Place, corpus: pathlib.Path, index: pathlib.Path, *, name: s
     """Runs, measures and the report."""
     dataset, searcher = load_dataset(corpus), indexes.load(index)
     report = results.start_report(name, dataset, {"pseudo_queries": "none: nothing is trained", "seeds": []})
-    results.judge(place, report, dataset, {name: searcher.retriever})
-    if not processes.first():
-        return  # one report is enough
-    splits = results.judged_splits(dataset)
-    if splits:
-        results.add_examples(report, name, dataset, splits[-1], searcher)
-    results.finish(place, report, dataset)
+    systems = {name: searcher.retriever}
+    results.judge(place, report, dataset, systems)
+    if processes.first():  # one report is enough
+        results.finish(place, report, dataset, systems, name, index, [corpus])

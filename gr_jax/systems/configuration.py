@@ -21,6 +21,7 @@ import gin
 
 from gr_jax.errors import InputError
 from gr_jax.stages.settings import Settings, default_of, fields_of, rules_of, settings_class, types_of
+from gr_jax.stages.sources import InMemory
 
 MODULE = "gr_jax"
 T = TypeVar("T", bound=Settings)
@@ -138,7 +139,9 @@ def to_gin(
     name = type(system).__name__
     lines = [f"import {MODULE}.systems", *_imports(system, source), "", f"run.system = @{name}"]
     kind = type(source).__name__
-    if source is not None and type(source) not in registered(object):
+    if isinstance(source, InMemory):
+        lines.append(f"# run.source was given in memory, which gin cannot name: {source.dataset.summary()}")
+    elif source is not None and type(source) not in registered(object):
         lines.append(f"# run.source was a {kind}, which gin does not know.")
     elif source is not None:
         lines.append(f"run.source = @{kind}()")

@@ -6,43 +6,9 @@ settings = TrainSettings(steps=1000, optimizer=adamw(Schedule(1e-3, warmup_steps
 result = train(Task(model, batches), settings, model_dir="runs/mine")
 """
 
-from __future__ import annotations
-
-import importlib
 from typing import TYPE_CHECKING
 
-# Name → the module that defines it; fetched when first used, so that reading a token store does not import JAX.
-_LAZY = {
-    "Pair": "features",
-    "PairFeatures": "features",
-    "register_source": "example_sources",
-    "source_names": "example_sources",
-    "TokenStore": "token_store",
-    "write_token_store": "token_store",
-    "make_batches": "batches",
-    "make_sequence_batches": "sequence_batches",
-    "Relabelled": "relabelling",
-    "Candidate": "candidate_lists",
-    "CandidateLists": "candidate_lists",
-    "ListBatches": "list_batches",
-    "ContrastiveBatches": "contrastive_batches",
-    "VectorBatches": "vector_batches",
-    "Negatives": "negatives",
-    "RefreshedNegatives": "refreshed_negatives",
-    "Schedule": "optimizers",
-    "adamw": "optimizers",
-    "adafactor": "optimizers",
-    "make_mesh": "partitioning",
-    "Hook": "hooks",
-    "HookError": "hooks",
-    "Task": "task",
-    "TrainSettings": "task",
-    "TrainResult": "loop",
-    "train": "loop",
-    "load_params": "checkpoints",
-}
-
-__all__ = list(_LAZY)  # pyright: ignore[reportUnsupportedDunderAll]
+from gr_jax import lazy
 
 if TYPE_CHECKING:
     from gr_jax.training.batches import make_batches as make_batches
@@ -73,10 +39,4 @@ if TYPE_CHECKING:
     from gr_jax.training.token_store import write_token_store as write_token_store
     from gr_jax.training.vector_batches import VectorBatches as VectorBatches
 
-
-def __getattr__(name: str) -> object:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"gr_jax.training.{_LAZY[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__, __all__ = lazy.names(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,1 +1,1 @@
-"""What starts a run on a cluster; see `python -m launch.cluster`."""
+"""What starts a run on a cluster; see `gr-jax cluster`."""

@@ -1,6 +1,6 @@
-r"""Starts a command on several hosts, or prints what would start it.
+r"""Starts a program on several hosts, or prints what would start it.
 
-  python -m launch.cluster slurm --nodes=2 --dry -- launch.recipe --gin_file=gin_configs/systems/gdr.gin \
+  gr-jax cluster slurm --nodes=2 --dry -- recipe --gin_file=gin_configs/systems/gdr.gin \
       --gin.CORPUS=\"/shared/my_beir_folder\" --gin.MODEL_DIR=\"/shared/runs/gdr\"
 
 slurm writes a batch script, gke a JobSet, tpu a gcloud command, bare a command for each host. Without --dry the first
@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from absl import flags
 
 from gr_jax.errors import InputError
-from launch import hosts, program
+
+from .. import hosts, program
+from ..main import PROGRAMS
 
 _NODES = flags.DEFINE_integer("nodes", 2, "Hosts.", lower_bound=1)
 _PER_NODE = flags.DEFINE_integer("processes_per_node", 1, "Processes a host.", lower_bound=1)
@@ -46,7 +48,7 @@ _HANDED = {"slurm": ["sbatch"], "gke": ["kubectl", "apply", "-f", "-"], "tpu": [
 
 def command_of(words: Sequence[str], kind: str) -> str:
     """The command of a process."""
-    return shlex.join(["python", "-m", words[0], f"--hosts={kind}", *words[1:]])
+    return shlex.join(["gr-jax", words[0], f"--hosts={kind}", *words[1:]])
 
 
 def slurm(words: Sequence[str]) -> str:
@@ -135,7 +137,7 @@ def bare(words: Sequence[str]) -> str:
     lines, count = [], _NODES.value * _PER_NODE.value
     for process in range(count):
         who = [f"--coordinator={addresses[0]}:{hosts.PORT}", f"--processes={count}", f"--process={process}"]
-        command = shlex.join(["python", "-m", words[0], "--hosts=bare", *who, *words[1:]])
+        command = shlex.join(["gr-jax", words[0], "--hosts=bare", *who, *words[1:]])
         lines.append(f"# on {addresses[process // _PER_NODE.value]}\n{command} > {_NAME.value}-host{process}.log 2>&1")
     return "\n".join(lines)
 
@@ -149,9 +151,9 @@ def _quoted(text: str) -> str:
 
 
 def main(words: Sequence[str]) -> None:
-    if len(words) < 2 or words[0] not in SCHEDULERS or not words[1].startswith("launch."):
+    if len(words) < 2 or words[0] not in SCHEDULERS or words[1] not in PROGRAMS:
         raise InputError(
-            "a scheduler and a command are wanted", f"Write one of {', '.join(SCHEDULERS)}, flags, -- launch.recipe ….",
+            "a scheduler and a program are wanted", f"Write one of {', '.join(SCHEDULERS)}, flags, -- recipe ….",
             value=" ".join(words),
         )  # fmt: skip
     known = {name for names in _USED.values() for name in names}

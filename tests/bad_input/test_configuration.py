@@ -54,7 +54,7 @@ def test_every_configuration_says_in_its_head_what_it_requires(file):
     """A macro that is REQUIRED stands in the comment that opens the file."""
     text = (CHECKOUT / "gin_configs" / "systems" / file).read_text()
     head = text.split("\n\n", 1)[0]
-    assert head.startswith("# ") and "python -m launch." in head
+    assert head.startswith("# ") and ("gr-jax " in head or "python -m launch." in head)
     for line in text.splitlines():
         if line.replace(" ", "").endswith("=%gin.REQUIRED"):
             assert line.split("=")[0].strip() in head

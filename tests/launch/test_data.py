@@ -1,4 +1,4 @@
-"""`launch.data`: what is listed and described, builds, samples and checks, and what is refused."""
+"""`gr-jax data`: what is listed and described, builds, samples and checks, and what is refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`python -m launch.docids`: what it finds, prints and draws."""
+"""`gr-jax docids`: what it finds, prints and draws."""
 
 import os
 import pathlib

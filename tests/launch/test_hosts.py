@@ -122,16 +122,16 @@ def test_a_taken_port_is_named():
 def test_who_takes_part_is_not_passed_over():
     for flag in ("--coordinator=h:1", "--processes=2", "--process=1"):
         refused(forked("recipe", flag), f"{flag.partition('=')[0]} is not used without --hosts=bare")
-    told = ("--hosts=slurm", "--process=1", "--watch=x", "--", "launch.recipe")
+    told = ("--hosts=slurm", "--process=1", "--watch=x", "--", "recipe")
     refused(forked("supervise", *told), "--process is not used without --hosts=bare")
 
 
 def test_what_would_be_started():
-    command = ("--dry", "--", "launch.recipe", '--gin.CORPUS="a b"')
+    command = ("--dry", "--", "recipe", '--gin.CORPUS="a b"')
     told = ("--nodes=2", "--restarts=5", *command)
     slurm = forked("cluster", "slurm", "--processes_per_node=4", *told).stdout
     assert "--ntasks-per-node=4" in slurm and "-ge 5 ]" in slurm and "scontrol requeue" in slurm
-    assert "python -m launch.recipe --hosts=slurm '--gin.CORPUS=\"a b\"'" in slurm
+    assert "gr-jax recipe --hosts=slurm '--gin.CORPUS=\"a b\"'" in slurm
     gke = forked("cluster", "gke", "--image=gr_jax", *told).stdout
     assert "maxRestarts: 5" in gke and "completions: 2" in gke
     assert f'value: "gr-jax-workers-0-0.gr-jax:{hosts.PORT}"' in gke
@@ -144,20 +144,20 @@ def test_what_would_be_started():
     for kind, flag in (("gke", "--time=1:00"), ("tpu", "--image=x"), ("tpu", "--nodes=2"), ("bare", "--restarts=1"),
                        ("tpu", "--processes_per_node=2"), ("bare", "--image=x")):  # fmt: skip
         refused(forked("cluster", kind, flag, *command), f"{flag.partition('=')[0]} is not used with {kind}")
-    asked = forked("cluster", "slurm", "--dry", "--", "launch.recipe", "--help").stdout
-    assert "launch.recipe --hosts=slurm --help" in asked and asked.startswith("#!/bin/bash")
+    asked = forked("cluster", "slurm", "--dry", "--", "recipe", "--help").stdout
+    assert "gr-jax recipe --hosts=slurm --help" in asked and asked.startswith("#!/bin/bash")
     refused(forked("cluster", "pbs", *told), "slurm, gke, tpu, bare")
-    refused(forked("cluster", "slurm", "--nodes=2", "--", "launch.recipe"), "sbatch is not installed")
+    refused(forked("cluster", "slurm", "--nodes=2", "--", "recipe"), "sbatch is not installed")
 
 
 @pytest.mark.parametrize(("codes", "ends"), [((1, 0), 0), ((2, 0), 2), ((1, 143), 143), ((1, 1, 1), 1)])
 def test_a_tpu_starts_again_what_failed_and_keeps_its_log(tmp_path, codes, ends):
-    told = ("--tpu=v", "--zone=z", "--restarts=2", "--dry", "--", "launch.recipe")
+    told = ("--tpu=v", "--zone=z", "--restarts=2", "--dry", "--", "recipe")
     (_, inside) = shlex.split(forked("cluster", "tpu", *told).stdout)[-1].split("=", maxsplit=1)
     attempt = "$(wc -l < gr-jax-host.log) - 1"
     script = f"codes=({' '.join(map(str, codes))})\necho attempt\nexit ${{codes[{attempt}]}}\n"
-    (tmp_path / "python").write_text(f"#!/bin/bash\n{script}")
-    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "gr-jax").write_text(f"#!/bin/bash\n{script}")
+    (tmp_path / "gr-jax").chmod(0o755)
     done = subprocess.run(["bash", "-c", inside], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert done.returncode == ends
     assert (tmp_path / "gr-jax-host.log").read_text() == "attempt\n" * (1 + codes.index(ends) if ends != 1 else 3)

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from gr_jax.evaluation import evaluate
 from gr_jax.models import network_folder
 from gr_jax.systems import SYSTEMS
 from gr_jax.training import checkpoints
-from launch import listing
+from launch import listing, main
 from tests import small_data
 from tests.bad_input.conftest import launch as forked
 from tests.bad_input.conftest import refused
@@ -67,7 +68,7 @@ def launch(program: str, *arguments: str) -> str:
     return said
 
 
-PROGRAMS = sorted(file.stem for file in (CHECKOUT / "launch").glob("*.py") if "program.run(" in file.read_text())
+PROGRAMS = sorted({*main.PROGRAMS} - {"cluster"})  # which is a package, see test_hosts.py
 WITH_GIN = {"recipe", "train", "index"}
 
 
@@ -79,7 +80,7 @@ def test_help_says_how_and_is_no_failure(program, flag):
     doc = ast.get_docstring(ast.parse((CHECKOUT / "launch" / f"{program}.py").read_text()))
     said = done.stdout
     assert " ".join(said.split()).startswith(" ".join(doc.split()))  # what it does, and an example, come first
-    assert f"python -m launch.{program} " in said.split("flags:")[0]
+    assert f"gr-jax {program} " in said.split("flags:")[0]
     assert ("--gin_file" in said) == (program in WITH_GIN)
     assert any(f"--{flag}: " in said for flag in ("index", "run", "raw", "watch")) or program in WITH_GIN
     assert "--alsologtostderr" not in said  # absl's own are for --helpfull
@@ -179,10 +180,10 @@ def test_an_index_is_calibrated_and_says_how_sure_it_is(tmp_path):
     beir = small_data.write_beir(tmp_path / "mine", count=24)
     systems.BM25().run(beir, tmp_path / "bm25", say=lambda _: None)
     index = f"--index={tmp_path / 'bm25' / 'index'}"
-    refused(forked("search", index, "--probability", "a red dog"), "launch.calibrate")
+    refused(forked("search", index, "--probability", "a red dog"), "gr-jax calibrate")
     asked = (f"--queries={beir / 'queries.jsonl'}", f"--qrels={beir / 'qrels' / 'dev.tsv'}")
     done = forked("calibrate", index, *asked, "--depth=5")
-    assert done.returncode == 0 and "12 questions" in done.stdout and "launch.search" in done.stdout
+    assert done.returncode == 0 and "12 questions" in done.stdout and "search --index=" in done.stdout
     assert json.loads((tmp_path / "bm25" / "index" / "calibration.json").read_text())["depth"] == 5
     (hit, *_) = gr_jax.load(tmp_path / "bm25" / "index").search("a red dog", probability=True)
     said = forked("search", index, "--probability", "a red dog").stdout
@@ -202,7 +203,9 @@ def test_the_list_names_every_system_its_paper_its_files_and_a_command():
         assert {line.split()[0] for line in lines if line.startswith("  gin_configs/")} == {
             str(file.relative_to(CHECKOUT)) for file in own
         }
-        assert any(line.startswith("  python -m launch.recipe --gin_file=gin_configs/systems/") for line in lines)
+        assert any(
+            re.match(r"  (gr-jax |python -m launch\.)recipe --gin_file=gin_configs/systems/", line) for line in lines
+        )
     every = {str(file.relative_to(CHECKOUT)) for file in (CHECKOUT / "gin_configs").rglob("*.gin")}
     assert every == {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  gin_configs/")}
     assert "al.\n" not in done.stdout  # a summary does not end within "et al."
@@ -248,7 +251,7 @@ def kill_after(process: subprocess.Popen, folder: pathlib.Path, step: int, delay
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bits_stage_by_stage_or_at_once(beir, tmp_path):
     """One MODEL_DIR in one go; the other killed before the first checkpoint, after one and after a later one, and then
-    finished by `launch.train` and `launch.index`."""
+    finished by `gr-jax train` and `gr-jax index`."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     launch("recipe", *flags(beir, whole))
     chosen = random.Random(os.urandom(4))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import gr_jax.registered  # noqa: F401
+import gr_jax.opening  # noqa: F401
 from gr_jax.constraints import Everything
 from gr_jax.decoding import beam_search
 from gr_jax.decoding.sampling import sample

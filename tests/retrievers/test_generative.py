@@ -179,7 +179,7 @@ def test_loss_and_answer_agree_on_a_docids_score():
 def test_a_document_of_several_docids_stands_once_with_the_best_of_their_scores():
     made = retriever(sentences())
     by_docid = docid_scores(made, QUERIES)
-    ranking = made.retrieve(QUERIES, 6, explain=True)
+    ranking, plain = (made.retrieve(QUERIES, 6, explain=explain) for explain in (True, False))
     for row, evidence in enumerate(ranking.evidence):
         documents = ranking.doc_index[row].tolist()
         assert sorted(documents) == list(range(6))
@@ -191,6 +191,7 @@ def test_a_document_of_several_docids_stands_once_with_the_best_of_their_scores(
             assert score == reasons[0].score
             assert {reason.kind for reason in reasons} == {"docid"}
             assert reasons[0].text == "-".join(map(str, reasons[0].tokens))
+            assert plain.docid_of(row, documents.index(document)) == reasons[0].text
 
 
 def test_evidence_leaves_eos_out():

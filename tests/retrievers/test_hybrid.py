@@ -1,5 +1,7 @@
 """Combined retrievers: sums by hand, what filters and explanations do, weights that are the best there are."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,6 +44,25 @@ class Table:
         mask = np.ones((len(queries), 4), bool) if allowed is None else np.broadcast_to(allowed, (len(queries), 4))
         rows = [[(int(d), float(self.scores[d])) for d in np.argsort(-self.scores) if here[d]][:k] for here in mask]
         return ranking(rows, k)
+
+
+class Writer(Table):
+    """A table whose documents were found by identifiers, all but document 2."""
+
+    def retrieve(self, queries, k, *, allowed=None, explain=False):
+        found = super().retrieve(queries, k, allowed=allowed)
+        return dataclasses.replace(
+            found, docid_of=lambda query, rank: ["a", "b", "", "d"][found.doc_index[query, rank]]
+        )
+
+
+def test_a_docid_is_of_the_first_part_that_wrote_one():
+    writer, other = Writer([0, 4, 2, 0]), Table([1, 1, 1, 1])
+    for parts in ({"a": other, "b": writer}, {"b": writer, "a": writer}):
+        for explain in (False, True):
+            found = HybridRetriever(parts, (0.5, 0.5)).retrieve(["x", "y"], 4, explain=explain)
+            named = {found.doc_index[1, rank]: found.docid_of(1, rank) for rank in range(4)}
+            assert named == {0: "a", 1: "b", 2: "", 3: "d"}
 
 
 def test_a_sum_by_hand():

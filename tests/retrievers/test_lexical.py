@@ -17,7 +17,7 @@ from gr_jax.corpus import Corpus, Document, read_beir
 from gr_jax.docids.pseudo_queries import PseudoQueries
 from gr_jax.errors import InputError
 from gr_jax.evaluation import evaluate
-from gr_jax.retrievers import BM25, retrieve_run
+from gr_jax.retrievers import BM25, analyzers, retrieve_run
 
 pytest.importorskip("bm25s")
 pytest.importorskip("Stemmer")
@@ -104,6 +104,13 @@ def test_scores_are_those_of_bm25s():
         apart = np.abs(np.diff(scores, axis=1, prepend=np.inf, append=-np.inf)) > 1e-4
         unique = apart[:, :-1] & apart[:, 1:] & (scores > 0) if k == 300 else np.zeros(scores.shape, bool)
         np.testing.assert_array_equal(found.doc_index[unique], positions[unique])
+
+
+def test_stop_words_are_those_of_bm25s():
+    from bm25s.stopwords import STOPWORDS_EN
+
+    words = [*STOPWORDS_EN, "who", "we", "cat"]
+    assert analyzers.make_analyzer("english", "none").terms(words) == ["who", "we", "cat"]
 
 
 def test_equal_documents_keep_their_order():
@@ -370,7 +377,7 @@ def test_wrong_arguments():
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    for module, package in (("Stemmer", "PyStemmer"), ("bm25s", "bm25s"), ("bm25s.stopwords", "bm25s")):
+    for module, package in (("Stemmer", "PyStemmer"), ("bm25s", "bm25s")):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
             with pytest.raises(InputError, match=f"needs the package {package}. pip install 'gr_jax"):

@@ -9,6 +9,7 @@ import gr_jax
 from gr_jax import storage
 from gr_jax.corpus import Corpus, Document
 from gr_jax.errors import InputError
+from gr_jax.registry import Registry
 from gr_jax.retrievers import BM25, RerankRetriever, index, rerank
 
 CORPUS = Corpus.from_documents(
@@ -50,7 +51,7 @@ class First:
         from gr_jax.retrievers import Evidence, Ranking
 
         reasons = tuple(tuple((Evidence("term", f"d{d}", 1.0),) for d in row if d >= 0) for row in doc_index)
-        return Ranking(doc_index, score, reasons if explain else None)
+        return Ranking(doc_index, score, reasons if explain else None, lambda query, rank: f"d{doc_index[query, rank]}")
 
 
 def test_the_first_are_ordered_anew_and_the_rest_stay_behind_them():
@@ -92,6 +93,12 @@ def test_explanations_move_with_their_documents():
     assert [reasons[-1].text for reasons in few.evidence[0]] == [f"d{d}" for d in few.doc_index[0] if d >= 0]
 
 
+def test_docids_move_with_their_documents():
+    for depth in (3, 6):
+        found = RerankRetriever(First(), Lengths(), CORPUS, depth=depth).retrieve(["a", "b"], 5)
+        assert [found.docid_of(1, rank) for rank in range(5)] == [f"d{document}" for document in found.doc_index[1]]
+
+
 def test_transforms_are_applied_to_both():
     scorer = Lengths()
     corpus = Corpus.from_documents([Document("d0", "jax.lax", "fooBar")])
@@ -100,14 +107,15 @@ def test_transforms_are_applied_to_both():
 
 
 def test_what_was_saved_answers_alike(tmp_path, monkeypatch):
-    monkeypatch.setitem(rerank._SCORERS, "lengths", f"{__name__}:Lengths")
+    monkeypatch.setattr(rerank, "SCORERS", Registry("scorer"))
+    rerank.SCORERS.register("lengths", f"{__name__}:Lengths")
     retriever = RerankRetriever(BM25(CORPUS), Lengths(sign=-1.0), CORPUS, depth=4)
     index.save(tmp_path / "index", retriever, CORPUS)
     searcher = gr_jax.load(tmp_path / "index")
     one, other = (r.retrieve(["word", "other"], 6) for r in (retriever, searcher.retriever))
     np.testing.assert_array_equal(one.doc_index, other.doc_index)
     np.testing.assert_array_equal(one.score, other.score)
-    monkeypatch.delitem(rerank._SCORERS, "lengths")
+    monkeypatch.setattr(rerank, "SCORERS", Registry("scorer"))
     with pytest.raises(InputError, match="lengths"):
         gr_jax.load(tmp_path / "index")
 

@@ -1,4 +1,4 @@
-"""Searchers: one question in, readable hits out."""
+"""Searchers: queries as texts in, readable hits out."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,8 @@ class Echo:
         score = np.full((len(queries), k), -np.inf, np.float32)
         doc_index[:, :2], score[:, :2] = np.asarray([2, 0])[:k], np.asarray([-0.5, -1.25])[:k]
         reasons = ((Evidence("term", "text", 1.0), Evidence("docid", "7-3", -0.5, (7, 3))), ())[:k]
-        return Ranking(doc_index, score, (reasons,) * len(queries) if explain else None)
+        evidence = (reasons,) * len(queries) if explain else None
+        return Ranking(doc_index, score, evidence, lambda query, rank: ("7-3", "")[rank])
 
 
 def test_hits_are_the_documents_with_what_was_generated():
@@ -34,10 +35,31 @@ def test_hits_are_the_documents_with_what_was_generated():
     assert [hit.doc_id for hit in Searcher(Echo(), CORPUS).search("anything", k=1)] == ["d2"]
 
 
+def test_evidence_is_computed_where_it_is_asked_for():
+    echo = Echo()
+    assert [hit.evidence for hit in Searcher(echo, CORPUS).search("anything", k=3)] == [(), ()]
+    assert echo.asked == (["anything"], 3, None, False)
+    first, second = Searcher(echo, CORPUS).search("anything", k=3, explain=True)
+    assert echo.asked == (["anything"], 3, None, True)
+    assert [reason.kind for reason in first.evidence] == ["term", "docid"] and second.evidence == ()
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_of_texts_is_answered_in_one_batch(kind):
+    echo = Echo()
+    searcher = Searcher(echo, CORPUS)
+    one, other = searcher.search(kind(["a", "b"]), k=2)
+    assert echo.asked[0] == ["a", "b"]
+    assert one == other == searcher.search("a", k=2)
+    assert searcher.search(kind(["a"]), k=2) == [one]
+
+
 @pytest.mark.parametrize(
-    ("query", "k", "message"), [("", 3, "empty"), (" \n", 3, "empty"), ("a", 0, "k"), ("a", -1, "k")]
-)
-def test_bad_questions(query, k, message):
+    ("query", "k", "message"),
+    [("", 3, "the query is empty"), (" \n", 3, "the query is empty"), (["a", ""], 3, "query 1 is empty"),
+     ([], 3, "list of queries is empty"), ("a", 0, "k"), ("a", -1, "k")],
+)  # fmt: skip
+def test_bad_queries(query, k, message):
     with pytest.raises(InputError, match=message):
         Searcher(Echo(), CORPUS).search(query, k)
 
@@ -51,10 +73,11 @@ def test_batches_go_to_the_retriever_as_they_are():
 
 @pytest.mark.parametrize(
     ("query", "k", "message"),
-    [(3, 3, "no text"), (None, 3, "no text"), (["a"], 3, "no text"), ("a\udc80", 3, "no valid Unicode"),
+    [(3, 3, "no text"), (None, 3, "no text"), (b"a", 3, "no text"), ({"a"}, 3, "no text"),
+     (["a", 3], 3, "query 1 is no text"), ([None], 3, "query 0 is no text"), ("a\udc80", 3, "no valid Unicode"),
      ("a", "3", "k is how"), ("a", 2.0, "k is how"), ("a", True, "k is how"), ("a", None, "k is how")],
 )  # fmt: skip
-def test_what_is_no_question(query, k, message):
+def test_what_is_no_query(query, k, message):
     with pytest.raises(InputError, match=message):
         Searcher(Echo(), CORPUS).search(query, k)
 
@@ -83,7 +106,7 @@ class Scores:
 
 def test_probabilities_are_measured_and_then_said():
     searcher = Searcher(Scores(), CORPUS)
-    with pytest.raises(InputError, match=r"not measured.*launch\.calibrate"):
+    with pytest.raises(InputError, match="not measured.*gr-jax calibrate"):
         searcher.search("1", probability=True)
     queries = Queries([str(q) for q in range(30)], [str(q) for q in range(30)])
     qrels = Qrels({str(q): {f"d{q % 3}": 1} for q in range(20)})

@@ -14,6 +14,7 @@ from gr_jax.retrievers.hybrid import HybridRetriever, WeightChoice, choose_weigh
 from gr_jax.retrievers.lexical import BM25
 from gr_jax.stages import hybrid, results
 from gr_jax.stages.graph import Place
+from launch import show
 
 CORPUS = Corpus.from_documents(Document(f"d{n}", "", f"text {n}") for n in range(4))
 QRELS = {"q0": {"d0": 1}, "q1": {"d1": 1}}
@@ -50,7 +51,7 @@ def test_bm25_alone_is_best(tmp_path):
 def test_the_combination_is_best(tmp_path):
     words = said(tmp_path, *TOGETHER)
     assert words.startswith("On dev BM25 + GDR reaches RR@10 1.000, BM25 alone RR@10 .500 and GDR alone RR@10 .500")
-    assert f"`python -m launch.search --index={tmp_path}/index " in words
+    assert f"`gr-jax search --index={tmp_path}/index " in words
 
 
 def test_nothing_is_said_without_dev(tmp_path):
@@ -72,6 +73,23 @@ def test_the_report_says_it_with_a_command_that_works(memorised, tmp_path):
     assert words and words in report and hybrid.how_combined(folder) in report
     searcher = gr_jax.load(re.search(r"--index=(\S+)", words).group(1))
     assert list(searcher.retriever.parts) == ["BM25", "DSI"] and searcher.search("where is the red cat", 3)
+
+
+def test_the_commands_of_a_finished_run_name_the_index_that_dev_prefers(tmp_path, capsys):
+    def named(*rankings: Ranking, combines: str = "key") -> str:
+        notes = {"config": {"name": "DSI"}, "inputs": {"index": combines}}
+        with storage.write_folder(tmp_path / "hybrid", "hybrid", meta=notes) as new:
+            said(new, *rankings)
+        show.show_next(None, tmp_path)
+        printed = capsys.readouterr().out
+        (index,) = {*re.findall(rf"{tmp_path}/(\S*index)\b", printed)}
+        assert ("# On dev BM25 + DSI reaches RR@10 1.000, BM25 alone" in printed) == (index == "hybrid/index")
+        return index
+
+    with storage.write_folder(tmp_path / "index", "index", made_from="key"):
+        pass
+    assert named(WRONG, RIGHT) == "index" and named(*TOGETHER) == "hybrid/index"
+    assert named(*TOGETHER, combines="another system's") == "index"
 
 
 class Counting:

@@ -8,7 +8,7 @@ import pytest
 
 from gr_jax import corpus as corpus_lib
 from gr_jax import docids as docids_lib
-from gr_jax import storage
+from gr_jax import storage, systems
 from gr_jax.errors import InputError
 from gr_jax.models.lsa import latent_semantic_vectors
 from gr_jax.stages import docids as docid_stages
@@ -192,14 +192,17 @@ def test_an_encoder_in_a_folder_is_its_content(beir, tmp_path):
     assert key() != before
 
 
-def test_an_encoder_that_is_not_there(monkeypatch, tmp_path):
+def test_an_encoder_that_is_not_there(beir, monkeypatch, tmp_path):
     from gr_jax.interop import huggingface
 
     with pytest.raises(InputError, match="no such encoder.*nowhere"):
         pretrained.pretrained_folder(str(tmp_path / "nowhere"))
     monkeypatch.setattr(huggingface, "find_minilm", lambda: None)
-    with pytest.raises(InputError, match="pip install"):
-        pretrained.pretrained_folder("minilm")
+    said: list[str] = []
+    with pytest.raises(InputError) as refused:
+        systems.GDR().run(beir, tmp_path / "run", say=said.append)
+    assert str(refused.value).endswith(f"run: {huggingface.INSTALL_MINILM}")
+    assert not said and not (tmp_path / "run").exists()  # before any work
 
 
 def test_auto_is_what_is_installed(beir, monkeypatch, tmp_path):

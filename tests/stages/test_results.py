@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import re
 
 import ir_measures
 import numpy as np
 import pytest
 
-from gr_jax import corpus, evaluation, storage, systems
+from gr_jax import corpus, evaluation, retrievers, storage, systems
 from gr_jax.corpus import Corpus, Dataset, Document, Qrels, Queries
 from gr_jax.docids import Docids
 from gr_jax.stages import results
@@ -106,6 +107,46 @@ def test_beams_of_the_memorised_are_alive_on_what_it_knows(memorised):
     assert alive.tolist() == [1.0] * retriever.docids.tokens.shape[1]
 
 
+def test_examples_are_hits_and_misses_with_their_ranks():
+    """Against a search through the whole run; two thirds of the queries have an answer among the first ten."""
+    qrels = {f"q{n}": {f"d{n}": 1, "d99": 0} for n in range(30)} | {"no answer": {"d1": 0}, "not asked": {"d1": 1}}
+    run = {f"q{n}": [(f"d{(n - n % 15 + i) % 30}", -float(i)) for i in range(20)] for n in range(29)}
+    drawn = results.draw_examples(run, qrels, [*qrels][:-1])
+    assert drawn == results.draw_examples(run, qrels, [*qrels][:-1]) != sorted(drawn) and len({*drawn}) == 6
+    for place, query in enumerate(drawn):
+        found = [doc_id for doc_id, _ in run.get(query, [])]
+        (right,) = [doc_id for doc_id, grade in qrels[query].items() if grade]
+        rank = results.rank_of_answer(run.get(query, []), [right])
+        assert rank == (found.index(right) + 1 if right in found else None)
+        assert (right in found[:10]) == (place < 3)
+    assert results.draw_examples({}, {}, []) == []
+
+
+def test_the_report_shows_examples_with_bm25_beside_them_and_what_the_run_took(memorised):
+    folder = memorised.model_dir / "results"
+    text = (folder / "report.md").read_text()
+    runs = {name: corpus.Run.load(results.run_file(folder, name, "test")) for name in ("BM25", "DSI")}
+    dataset = corpus.read_beir(memorised.corpus)
+    asked = dataset.split_queries("test")
+    examples = text.partition("## Example searches")[2].partition("## What these")[0].split("\n\n**")[1:]
+    assert 3 <= len(examples) <= 6
+    for example in examples:
+        query = asked.ids[asked.texts.index(example.partition("**")[0])]
+        (right,) = dataset.split("test")[query]
+        for name, run in runs.items():
+            rank = [doc_id for doc_id, _ in run[query]].index(right) + 1
+            assert re.search(rf"its rank: .*{name} {rank}\b", example)
+    rest = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text.partition("## What these")[2], re.MULTILINE))
+    manifest = storage.read_folder(memorised.model_dir / "index")
+    assert f"{sum(entry['bytes'] for entry in manifest.files.values()):,} bytes" in rest["index"]
+    model = storage.read_folder(memorised.model_dir / "model").meta["seconds"] / 60
+    assert f"model {model:.1f}" in rest["minutes"] and "config.gin" in rest["settings"]
+    assert "random, from scratch (encoder of model)" in rest["weights"] and "none: LSA" in rest["weights"]
+    assert re.fullmatch(
+        r"BM25 \S+ ms \(median of 20\); DSI \S+ ms \(median of \d+\)", rest["latency, one query at a time"]
+    )
+
+
 def test_documents_that_are_judged_not_relevant_are_not_right(memorised):
     """A grade of 0 is a judgement, not an answer."""
     dataset = corpus.read_beir(memorised.corpus)
@@ -123,10 +164,14 @@ def test_documents_that_are_judged_not_relevant_are_not_right(memorised):
     }
     for split, shown, alive in (("judged", [right], 1.0), ("none", [], 0.0)):
         report = evaluation.Report("judged", evaluation.Provenance(split=split, **rest))
-        results._look_inside(report, "DSI", about, split, memorised.searcher, memorised.searcher.retriever.docids)
-        (example,) = report.examples
-        assert [hit.doc_id for hit in example.hits if hit.relevant] == shown and len(example.hits) == 5
-        assert (report.survival["DSI"] == alive).all()
+        retriever = memorised.searcher.retriever
+        run = retrievers.retrieve_run(retriever, about.split_queries(split), about.corpus, k=10)
+        report.add("DSI", split, {"RR@10": 1.0}, run=run)
+        results.add_examples(report, "DSI", about, split, memorised.searcher)
+        results._look_inside(report, "DSI", about, split, retriever, retriever.docids)
+        found = [[hit.doc_id for hit in example.hits if hit.relevant] for example in report.examples]
+        assert found == [shown] * bool(shown) and all(len(example.hits) == 5 for example in report.examples)
+        assert (report.survival[f"DSI, {split}"] == alive).all()
 
 
 @pytest.mark.slow

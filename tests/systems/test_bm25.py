@@ -1,5 +1,6 @@
 """BM25 as a system."""
 
+import dataclasses
 import json
 import shutil
 
@@ -34,8 +35,31 @@ def test_it_answers_as_the_retriever_does(tmp_path):
     assert said.made() == ["bm25", "index", "results"]
 
 
+def test_documents_in_memory_count_by_their_content(tmp_path):
+    texts, judged = ["a red cat", "a blue dog"], {"queries": {"q": "red"}, "qrels": {"test": {"q": {"0": 1}}}}
+
+    def made(source, until="corpus"):
+        said = Said()
+        searcher = BM25().run(source, tmp_path / "bm25", until=until, say=said.append)
+        assert searcher is None or [hit.doc_id for hit in searcher.search("red")] == ["0"]
+        return said.made()
+
+    first = corpus.Dataset.from_texts(texts, **judged)
+    assert made(first, until="index") == ["corpus", "bm25", "index"]
+    assert made(corpus.Dataset.from_texts(texts, **judged), until="index") == []
+    for changed in (
+        {"texts": texts[::-1]}, {"titles": ["", "Dog"]}, {"ids": ["0", "2"]}, {"queries": {"q": "blue"}},
+        {"qrels": {"dev": {"q": {"0": 1}}}}, {"qrels": {"test": {"q": {"1": 1}}}}, {"qrels": {"test": {"q": {"0": 2}}}},
+    ):  # fmt: skip
+        assert made(corpus.Dataset.from_texts(**{"texts": texts, **judged, **changed})) == ["corpus"], changed
+    assert made(dataclasses.replace(first, transform="split_identifiers")) == ["corpus"]
+    assert made(first.corpus) == ["corpus"]
+    with pytest.raises(InputError, match="no source of documents.*from_texts"):
+        BM25().run(texts, tmp_path / "bm25", say=print)
+
+
 def test_there_is_nothing_to_train(tmp_path):
-    """`launch.train` reads the documents, and that is all."""
+    """`gr-jax train` reads the documents, and that is all."""
     said = Said()
     beir = small_data.write_beir(tmp_path / "mine", count=4)
     assert BM25().run(beir, tmp_path / "bm25", until=systems.base.TRAINED, say=said.append) is None

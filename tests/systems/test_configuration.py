@@ -12,8 +12,10 @@ import pytest
 from hypothesis import strategies as st
 
 from gr_jax import systems
+from gr_jax.corpus import Dataset
 from gr_jax.errors import InputError
 from gr_jax.stages.settings import Settings, fields_of, rules_of, setting, settings_class, types_of
+from gr_jax.stages.sources import source_of
 from gr_jax.systems import BeirFolder, PythonDocs, System, configuration
 from tests.systems.configured import read_back
 
@@ -264,4 +266,11 @@ def test_a_source_that_gin_does_not_know_is_said_and_reads_back_without():
 
     text = configuration.to_gin(Toy(), Mine())
     assert "# run.source was a Mine, which gin does not know." in text
+    assert read_back(text) == Toy()
+
+
+def test_documents_in_memory_are_said():
+    source = source_of(Dataset.from_texts(["Cats sleep.\nOwls see."], name="animals"))
+    text = configuration.to_gin(Toy(), source)
+    assert "# run.source was given in memory, which gin cannot name: animals: 1 documents" in text
     assert read_back(text) == Toy()

@@ -23,7 +23,7 @@ from tests.systems.papers import paper
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The sample of NQ-320k that `launch.data sample` builds, of a record for every question."""
+    """The sample of NQ-320k that `gr-jax data sample` builds, of a record for every question."""
     folder = tmp_path_factory.mktemp("nq")
     samples.nq(folder / "raw")
     kind("nq320k").build(folder / "raw", folder / "built", "page", 1, False)

@@ -1,4 +1,4 @@
-"""Tasks of a data set: tokens as a system's own store has them, texts, and measures as `launch.evaluate` has them."""
+"""Tasks of a data set: tokens as a system's own store has them, texts, and measures as `gr-jax evaluate` has them."""
 
 import json
 

@@ -45,10 +45,7 @@ def title_results(
     if not processes.first():
         return  # one report is enough
     results.add_training(report, name, model)
-    splits = results.judged_splits(dataset)
-    if splits:
-        results.add_examples(report, name, dataset, splits[-1], searcher)
-    results.finish(place, report, dataset)
+    results.finish(place, report, dataset, systems, name, index, [corpus, bm25, model, hybrid])
     retriever: Any = searcher.retriever
     # Those of a vocabulary that was made again while the network was trained are with the network.
     written = load_docids(model if (model / "docids").is_dir() else contextual)

@@ -8,7 +8,6 @@ from typing import ClassVar
 import gin
 
 from gr_jax.errors import InputError
-from gr_jax.retrievers import index as indexes
 from gr_jax.stages import contrastive, pair_training
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.contrastive import ContrastiveTraining
@@ -26,9 +25,6 @@ from gr_jax.systems.colbert import frozen_documents
 from gr_jax.systems.colbert import training as learning
 from gr_jax.systems.colbert.index import index, token_vectors
 from gr_jax.systems.colbert.interaction import Interaction as Interaction
-from gr_jax.systems.colbert.retriever import KIND, LateInteractionRetriever
-
-indexes.register(KIND, LateInteractionRetriever.load, reads_corpus=True)
 
 
 @gin.register(module="gr_jax")

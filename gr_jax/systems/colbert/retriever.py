@@ -39,6 +39,8 @@ class LateInteractionRetriever:
       InputError: encoder, vectors or first stage do not fit together.
     """
 
+    reads_corpus = True
+
     def __init__(
         self,
         encoder: TokenEncoder,

@@ -140,12 +140,13 @@ def expanded_results(
     dataset, searcher = load_dataset(corpus), indexes.load(index)
     plain = load_bm25(bm25, dataset)
     report = results.start_report(name, dataset, provenance)
-    results.judge(place, report, dataset, {results.BM25: plain, name: searcher.retriever})
+    systems = {results.BM25: plain, name: searcher.retriever}
+    results.judge(place, report, dataset, systems)
     if not processes.first():
         return  # one report is enough
     results.add_training(report, name, generator)
     _add_generated(report, load_pseudo_queries(generated), Searcher(plain, dataset.corpus))
-    results.finish(place, report, dataset)
+    results.finish(place, report, dataset, systems, name, index, [corpus, bm25, generator])
 
 
 def _add_generated(report: Any, queries: PseudoQueries, plain: Searcher) -> None:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import gin
 
 from gr_jax.errors import InputError
-from gr_jax.retrievers import index as indexes
 from gr_jax.stages import contrastive
 from gr_jax.stages.bm25 import Lexical, bm25
 from gr_jax.stages.clusters import Clusters, clusters_of
@@ -37,11 +36,8 @@ from gr_jax.stages.vocabulary import vocabulary_of
 from gr_jax.systems.base import System
 from gr_jax.systems.gdr import learning
 from gr_jax.systems.gdr.index import gdr_results, index
-from gr_jax.systems.gdr.retriever import KIND, GDRRetriever
 from gr_jax.systems.gdr.settings import ClusterSearch as ClusterSearch
 from gr_jax.systems.gdr.settings import Matching as Matching
-
-indexes.register(KIND, GDRRetriever.load)
 
 # A list of 16 holds others of the answer's own cluster, which weigh alpha, and, where those are fewer, documents at
 # random; a step draws from it. Other queries' documents are negatives too.

@@ -155,8 +155,7 @@ def gdr_results(
     results.add_training(report, name, model)
     if splits:
         storage.write_json(place.folder / "clusters.json", _scored(retriever, dataset, splits))
-        results.add_examples(report, name, dataset, splits[-1], searcher)
-    results.finish(place, report, dataset)
+    results.finish(place, report, dataset, systems, name, index, [corpus, bm25, model, hybrid])
 
 
 def _about(index: pathlib.Path, clusters: pathlib.Path, retriever: GDRRetriever) -> dict[str, Any]:

@@ -216,16 +216,24 @@ class GDRRetriever:
         doc_index = np.full((len(queries), k), -1, np.int32)
         score = np.full((len(queries), k), -np.inf, np.float32)
         evidence: list[tuple[tuple[Evidence, ...], ...]] = [()] * len(queries)
+        found: dict[int, tuple[Decoded, int, Int[np.ndarray, " k"]]] = {}
         tokens, lengths = self._reader.read(queries)
         for rows in self._reader.batches(lengths) if self._trie is not None else ():
             its = None if mask is None else mask[rows]
             find = self._decode_and_search if self.fused else self._decode_then_search
             decoded, (vectors, score[rows, :depth]) = find(tokens[rows], int(lengths[rows].max()), its, depth)
             doc_index[rows, :depth] = self._documents(vectors)
-            if explain:
-                for at, row in enumerate(rows):
+            for at, row in enumerate(rows.tolist()):
+                found[row] = decoded, at, vectors[at]
+                if explain:
                     evidence[row] = self._evidence(decoded, at, vectors[at], score[row])
-        return Ranking(doc_index, score, tuple(evidence) if explain else None)
+
+        def docid_of(query: int, rank: int) -> str:
+            decoded, at, its = found[query]
+            ((cid, _),) = self._evidence(decoded, at, its[rank : rank + 1], score[query, rank : rank + 1])
+            return cid.text
+
+        return Ranking(doc_index, score, tuple(evidence) if explain else None, docid_of)
 
     def decode(self, queries: Sequence[str]) -> Decoded:
         """Vectors and clusters of queries, on the host; what `search` takes.

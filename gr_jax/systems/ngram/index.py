@@ -94,7 +94,4 @@ def ngram_results(
     if not processes.first():
         return  # one report is enough
     results.add_training(report, name, model)
-    splits = results.judged_splits(dataset)
-    if splits:
-        results.add_examples(report, name, dataset, splits[-1], searcher)
-    results.finish(place, report, dataset)
+    results.finish(place, report, dataset, systems, name, index, [corpus, bm25, model, hybrid])

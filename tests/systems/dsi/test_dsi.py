@@ -165,7 +165,7 @@ def test_until(beir, tmp_path):
 
 @pytest.mark.slow
 def test_an_index_of_an_earlier_model_is_said_to_be_one(beir, tmp_path):
-    """`launch.train` with other settings leaves it as it is."""
+    """`gr-jax train` with other settings leaves it as it is."""
     run(beir, tmp_path / "mine")
     said = run(beir, tmp_path / "mine", until="model", training=training(steps=2, seed=3))
     assert said.made() == ["model"] and "earlier run" in said.why("index")

@@ -94,8 +94,10 @@ def test_evidence_is_the_cluster_and_the_similarity(most_docids):
     cids = tree(most_docids)
     made = plain() if most_docids == 1 else retriever(cids)
     weights, similarity = cluster_weights(made), np.tanh(query_vectors(made) @ vectors().T)
-    found = made.retrieve(QUERIES, 6, explain=True)
+    found, named = (made.retrieve(QUERIES, 6, explain=explain) for explain in (True, False))
     for row, documents in enumerate(found.doc_index.tolist()):
+        names = [named.docid_of(row, rank) for rank in range(len(documents))]
+        assert names == [reasons[0].text for reasons in found.evidence[row]]
         for document, score, (cid, alike) in zip(documents, found.score[row], found.evidence[row], strict=True):
             rows = cids.rows_of(document)
             best = rows[np.argmax(weights[row, rows])]
