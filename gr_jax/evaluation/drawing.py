@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,9 +143,9 @@ def set_limits(axes: Axes, values: Iterable[float], *, least_span: float = LEAST
     axes.set_ylim(bottom - margin, top + margin)
 
 
-def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
+def add_legend(figure: Figure, axes: Iterable[Axes]) -> None:
     """A legend below the panels, of each name once. What has no name needs none."""
-    named = {}
+    named: dict[str, Any] = {}
     for panel in axes:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
             named.setdefault(name, handle)
