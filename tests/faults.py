@@ -22,7 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from tests import changed
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
 FILE = pathlib.Path(__file__).with_suffix(".json")
@@ -292,7 +294,7 @@ FAULTS = (
 
 
 class Copy:
-    """A copy of the checkout's files, but for those that git ignores, committed: faults are planted in it."""
+    """A copy of the checkout's files, but for those that git ignores, in which faults are planted."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
@@ -302,30 +304,31 @@ class Copy:
                 (folder / name).write_bytes((CHECKOUT / name).read_bytes())
         self._git(folder, "init", "-q")
         self._git(folder, "add", "-A")
-        self._git(folder, "-c", "user.name=faults", "-c", "user.email=none", "commit", "-q", "-m", "without a fault")
+        self._tree = changed.Tree(folder)
         data = pathlib.Path(os.environ.get("GR_JAX_SHARED_DATA") or CHECKOUT.parent / "shared" / "data")
         self._environment = {**os.environ, "GR_JAX_SHARED_DATA": str(data)}
 
-    def judged(self, fault: Fault) -> dict[str, str | float]:
-        """Which test finds a fault, whether it is one of the default ones, and how many seconds it took to know."""
-        started = time.monotonic()
-        found, by = "default", self.found_by(fault)
-        if by == NOTHING:
-            found, by = "slow", self.found_by(fault, "--slow")
-        seconds = round(time.monotonic() - started, 1)
-        return {"found": NOTHING if by == NOTHING else found, "by": by, "seconds": seconds}
+    def judged(self, fault: Fault, unsound: Iterable[str] = ()) -> dict[str, str | float]:
+        """Which test finds a fault first, whether it is one of the default ones, and after how many seconds.
 
-    def found_by(self, fault: Fault, *flags: str) -> str:
-        """The first test that fails with the fault and not without; "nothing" where there is none."""
-        unsound: list[str] = []
-        while True:
-            with self._planted(fault):
-                output = self._run("tests.changed", "-x", "-q", *flags, *(f"--deselect={one}" for one in unsound))
-            if (failed := _FAILED.search(output)) is None:
-                return NOTHING
-            if _FAILED.search(self._run("pytest", "-q", *flags, failed[1])) is None:
-                return failed[1]
-            unsound.append(failed[1])
+        Args:
+          fault: it is planted meanwhile.
+          unsound: tests that fail without it, too, and are left out.
+        """
+        started, files = time.monotonic(), self._tree.needed([fault.file])
+        left_out = [f"--deselect={one}" for one in unsound]
+        for found, flags in (("default", left_out), ("slow", [*left_out, "--slow"])):
+            for part in filter(None, (files[:1], files[1:])):  # most are found by the first, and the others are many
+                with self._planted(fault):
+                    failed = self._failing("-x", *flags, *part)
+                if failed:
+                    return {"found": found, "by": failed[0], "seconds": round(time.monotonic() - started, 1)}
+        return {"found": NOTHING, "by": NOTHING, "seconds": round(time.monotonic() - started, 1)}
+
+    def unsound(self, tests: Iterable[str]) -> list[str]:
+        """Those of these tests that fail without a fault."""
+        wanted = sorted(set(tests) - {NOTHING})
+        return self._failing("--slow", *wanted) if wanted else []
 
     @contextlib.contextmanager
     def _planted(self, fault: Fault) -> Iterator[None]:
@@ -337,13 +340,13 @@ class Copy:
         finally:
             file.write_text(sound, "utf-8")
 
-    def _run(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=self.folder, env=self._environment, capture_output=True, text=True
-        )
-        if done.returncode not in (0, 5) and not _FAILED.search(done.stdout):  # 5: none was run
-            raise RuntimeError(f"{' '.join(words)} could not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return done.stdout
+    def _failing(self, *words: str) -> list[str]:
+        command = [sys.executable, "-m", "pytest", "-q", *words]
+        done = subprocess.run(command, cwd=self.folder, env=self._environment, capture_output=True, text=True)
+        failed = _FAILED.findall(done.stdout)
+        if done.returncode not in (0, 5) and not failed:  # 5: no test is left
+            raise RuntimeError(f"{' '.join(command)} could not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return failed
 
     @staticmethod
     def _git(where: pathlib.Path, *words: str) -> str:
@@ -371,14 +374,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--show", action="store_true", help="print what was recorded")
     chosen = parser.parse_args(arguments)
     waiting = [one for one in FAULTS if chosen.only in one.file and one not in recorded()]
-    if waiting and not chosen.show:
+    if not chosen.show:
         with tempfile.TemporaryDirectory() as folder:
-            copy = Copy(pathlib.Path(folder) / "checkout")
-            for fault in waiting:
-                row = {**dataclasses.asdict(fault), **copy.judged(fault)}
-                rows = {**recorded(), fault: row}
-                FILE.write_text(json.dumps([rows[one] for one in FAULTS if one in rows], indent=1) + "\n", "utf-8")
-                print(table([row]).splitlines()[0], flush=True)
+            copy, unsound = Copy(pathlib.Path(folder) / "checkout"), set[str]()
+            while waiting:
+                for fault in waiting:
+                    row = {**dataclasses.asdict(fault), **copy.judged(fault, unsound)}
+                    rows = {**recorded(), fault: row}
+                    FILE.write_text(json.dumps([rows[one] for one in FAULTS if one in rows], indent=1) + "\n", "utf-8")
+                    print(table([row]).splitlines()[0], flush=True)
+                unsound |= {*copy.unsound(row["by"] for row in recorded().values())}
+                waiting = [fault for fault, row in recorded().items() if row["by"] in unsound]
     print(table([*recorded().values()]))
     return 0
 
