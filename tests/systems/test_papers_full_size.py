@@ -201,7 +201,8 @@ def test_a_writer_of_ngrams_at_full_size(name, full_size):
     cost(learner, params, batch_of(shapes))
 
 
-@pytest.mark.parametrize("stage", one_of(("training", "joint"), "joint"))
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ("training", "joint"))
 def test_gdr_at_full_size(stage, full_size):
     system = paper("gdr", **full_size)
     ids = identifiers("gdr")

@@ -332,7 +332,11 @@ def test_a_title_with_a_new_token_is_written_with_what_the_encoder_makes_of_it(c
     title = f"{unknown[0]}{unknown[1]}{unknown[0]}"
     known = "".join(sorted(letter for letter in letters if letter.isalpha()))[:6]
     more = Corpus.from_documents(
-        [Document("new", title, "What it says."), Document("old", made.corpus.titles[2], ""), Document("nameless", "", known)]
+        [
+            Document("new", title, "What it says."),
+            Document("old", made.corpus.titles[2], ""),
+            Document("nameless", "", known),
+        ]
     )
     made.update(add=more)
     # A further document of a page is found with it; one without title goes by its first words.

@@ -130,7 +130,7 @@ def test_a_shorter_answer_is_the_beginning_of_a_longer_one(made):
     np.testing.assert_array_equal(few.score, many.score[:, :3])
 
 
-@pytest.mark.slow  # tests/constraints and tests/retrievers/test_ngram_shards.py show the same without a network to train
+@pytest.mark.slow  # as tests/retrievers/test_ngram_shards.py shows with a random network
 def test_a_filter_leaves_others_out(made):
     _, _, searcher = made
     allowed = np.arange(24) % 3 == 0
