@@ -67,7 +67,9 @@ def make_index(text, **settings):
     """With arrays whose shapes are always the same."""
     index = FMIndex.from_text(text, **settings)
     samples = np.pad(index.samples, (0, SAMPLES - len(index.samples)))
-    return dataclasses.replace(index, samples=jnp.asarray(samples), sample_rate=1)  # only the samples depend on the rate
+    return dataclasses.replace(
+        index, samples=jnp.asarray(samples), sample_rate=1
+    )  # only the samples depend on the rate
 
 
 def states_of(index, ngrams, view=0, size=256):
@@ -78,8 +80,9 @@ def states_of(index, ngrams, view=0, size=256):
 
 
 @settings(max_examples=6)
-@given(seed=st.integers(0, 2**20), vocab=st.sampled_from([5, 50]), sample_rate=st.sampled_from([1, 3, 16]))
-def test_what_follows_and_where_every_ngram_stands(seed, vocab, sample_rate):
+@given(seed=st.integers(0, 2**20), sample_rate=st.sampled_from([1, 3, 16]))
+def test_what_follows_and_where_every_ngram_stands(seed, sample_rate):
+    vocab = 20
     text = make_text(seed, vocab, views=2)
     index = make_index(text, sample_rate=sample_rate)
     for view in range(4):
@@ -121,7 +124,7 @@ def best(index, state, logits, k, narrow, few_wide, looked_up, normalize):
     [
         (1024, 0.5, 64, "vocabulary", False, False),  # read where they stand, some at once and some one by one
         (4, 0.0, 6, "vocabulary", True, True),  # some certified, some collected
-        (1, 1.0, 9, "vocabulary", False, True),  # all collected
+        pytest.param(1, 1.0, 9, "vocabulary", False, True, marks=pytest.mark.slow),  # all collected
         (4, 0.0, 6, "constraint", True, False),
     ],
 )
@@ -297,7 +300,7 @@ def test_a_state_after_a_token_that_does_not_follow_is_dead_for_ever():
 
 
 def test_keys_tell_ngrams_apart():
-    text = make_text(1, 5, views=2)
+    text = make_text(1, 20, views=2)
     index = make_index(text)
     ngrams = NGrams(text, 0, LONGEST).ngrams(LONGEST)[:256]
     keys = np.asarray(call(index, "key", states_of(index, ngrams)))[0, : len(ngrams)]
@@ -351,7 +354,9 @@ def test_real_text_with_ranges_of_every_width(shared_data):
     index = FMIndex.from_text(TokenText.of(rows, vocabulary.size))
     text = [bytes(token - 3 for token in row) for row in rows]
     ngrams = [b"", b"e", b" ", b"th", b" the", b"t", b"an", b"s ", b" of the", b"X", b"was born", b"qq"]
-    state = jax.tree.map(lambda x: np.asarray(x).reshape(1, -1), index.find([[byte + 3 for byte in ngram] for ngram in ngrams]))
+    state = jax.tree.map(
+        lambda x: np.asarray(x).reshape(1, -1), index.find([[byte + 3 for byte in ngram] for ngram in ngrams])
+    )
     widths = np.asarray(call(index, "count", state))[0]
     assert widths.max() > fm_index_candidates.READ and (widths > 1024).mean() > fm_index_candidates.FEW_WIDE
     logits = np.random.default_rng(0).normal(size=(1, len(ngrams), vocabulary.size)).astype(np.float32)

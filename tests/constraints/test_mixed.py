@@ -170,6 +170,7 @@ def test_filters(mixed):
         beams=12,
         max_len=MAX_LEN,
         normalize="vocabulary",
+        unroll=1,
     )
     documents = np.asarray(call(tries, "documents", found.states, limit=1)[0])[..., 0]
     for row in range(4):
