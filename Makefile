@@ -5,6 +5,7 @@
 # make lint         ruff and mypy alone;  make format  lets ruff rewrite the files
 # make tables       tables, numbers and code of README and docs/, written anew from what is recorded
 # make docs         the site, in docs/_build/html; a warning is an error
+# make notebooks    runs the notebooks, and keeps what they show
 # make wheel        the library and the command gr-jax as dist/gr_jax-*.whl
 # make core         shows that the wheel alone, without extras, trains, decodes and searches
 # make clean        removes the environments and caches, never runs/
@@ -30,7 +31,7 @@ SOURCES := $(wildcard gr_jax tasks launch benchmarks tests docs setup.py)
 REQUIREMENTS := setup.py $(wildcard requirements/*.txt)
 INSTALLED := $(if $(filter-out no,$(INSTALL)),.installed)
 
-.PHONY: quickstart test test-slow test-changed lint format tables docs wheel core clean
+.PHONY: quickstart test test-slow test-changed lint format tables docs notebooks wheel core clean
 # Two installations at once would both write gr_jax.egg-info.
 .NOTPARALLEL:
 
@@ -62,6 +63,9 @@ tables: $(INSTALLED:%=$(VENV)/%)
 docs: $(INSTALLED:%=$(DOCS_VENV)/%)
 	@$(DOCS_VENV)/bin/python -m sphinx --fail-on-warning --keep-going $(SPHINX_FLAGS) docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
+
+notebooks: $(INSTALLED:%=$(VENV)/%)
+	@$(VENV)/bin/python -m tests.end_to_end.notebooks notebooks/*.ipynb
 
 # Without what an earlier build left, which would be in the wheel.
 wheel:

@@ -41,8 +41,8 @@ shapes.install()  # before anything of gr_jax is imported
 import gr_jax.opening  # noqa: F401  every kind of index can be opened
 from tests import small_data, small_dsi
 
-# What a process may hold before it forgets the programs that it compiled. Without that each grows to 6 GiB.
-MOST_BYTES = 4 * 2**30
+# What a process may hold before it forgets the programs that it compiled, so that it stays below 4 GiB.
+MOST_BYTES = 2.5 * 2**30
 
 # The first example of a property pays for compilation, so examples have no deadline. The same examples run every time,
 # so that a failure is one of the change under test; GR_JAX_EXPLORE=1 draws new ones.

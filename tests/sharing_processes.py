@@ -18,11 +18,11 @@ from tests.training.on_processes import CHECKOUT, free_port
 PARTS = 5
 
 
-def run(what: str, count: int, folder: pathlib.Path) -> list[dict[str, Any]]:
-    """What each process prints."""
+def run(count: int, folder: pathlib.Path) -> list[dict[str, Any]]:
+    """What each process prints: of each kind of work, one after the other."""
     port, started = free_port(), []
     for process in range(count):
-        told = {"what": what, "port": port, "processes": count, "process": process, "folder": str(folder)}
+        told = {"port": port, "processes": count, "process": process, "folder": str(folder)}
         command = [sys.executable, "-m", "tests.sharing_processes", json.dumps(told)]
         started.append(
             subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -36,7 +36,7 @@ def run(what: str, count: int, folder: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(out.strip().splitlines()[-1]) for out, _ in said]
 
 
-def _shared(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
+def shared(folder: pathlib.Path) -> dict[str, Any]:
     """All that is shared out: parts, also in a thread; blocks of files; an encoding; answers."""
     import numpy as np
 
@@ -44,6 +44,8 @@ def _shared(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
     from gr_jax.models import encode_corpus
     from gr_jax.retrievers import Ranking, retrieve_all
     from gr_jax.stages.blocks import in_blocks
+
+    own: list[int] = []
 
     def work(part: int) -> dict[str, np.ndarray]:
         own.append(part)
@@ -91,10 +93,10 @@ def _shared(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
         found["all"] = processes.by_all("all", lambda: list(processes.share()))
     thread.join()
     found["alone"] = [list(processes.share()), len(gathered())]
-    return found
+    return {**found, "own": own}
 
 
-def _failing(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
+def _failing() -> dict[str, Any]:
     """Process 1 fails, within a part, before, or behind the last: all say it."""
     from gr_jax import processes, sharing
     from gr_jax.errors import InputError
@@ -121,7 +123,7 @@ def _failing(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
     return {"said": said}
 
 
-def _stage(folder: pathlib.Path, own: list[int]) -> dict[str, Any]:
+def _stage(folder: pathlib.Path) -> dict[str, Any]:
     """A stage that all work at: process 0 writes what all have found, or fails at the end of it."""
     import numpy as np
 
@@ -153,9 +155,8 @@ def _main(told: dict[str, Any]) -> None:
 
     if told["processes"] > 1:
         hosts.start(hosts.Cluster(f"127.0.0.1:{told['port']}", told["processes"], told["process"]))
-    own: list[int] = []
-    found = {"shared": _shared, "failing": _failing, "stage": _stage}[told["what"]](pathlib.Path(told["folder"]), own)
-    print(json.dumps({**found, "own": own}))
+    folder = pathlib.Path(told["folder"])
+    print(json.dumps({"shared": shared(folder), "failing": _failing(), "stage": _stage(folder)}))
     processes.gather("the end", None)  # JAX ends whoever leaves long before the others
 
 

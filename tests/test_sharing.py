@@ -1,19 +1,35 @@
 """What processes share out, beside what one makes alone."""
 
-from tests.sharing_processes import PARTS, run
+import pathlib
+
+import pytest
+
+from tests import sharing_processes
+from tests.sharing_processes import PARTS
 
 EXPECTED = [[[n / 7 for n in range(part)], f"part {part}"] for part in range(PARTS)]
 
 
 def test_one_process_does_all(tmp_path):
-    (alone,) = run("shared", 1, tmp_path)
+    alone = sharing_processes.shared(tmp_path)
     assert alone["parts"] == alone["beside"] == EXPECTED and sorted(alone["own"]) == sorted([*range(PARTS)] * 3)
     assert alone["blocks"] == [[0, 1, 2, 0], [3, 4, 5, 0], [6, 0]]
     assert alone["encoded"] == [[length, 0] for length in range(5)] and alone["answers"] == [0, 1, 2, 3, 4]
 
 
-def test_each_of_two_does_half_and_both_have_all(tmp_path):
-    for number, found in enumerate(run("shared", 2, tmp_path)):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("sharing")
+
+
+@pytest.fixture(scope="module")
+def both(folder) -> list[dict]:
+    """What each of two processes found."""
+    return sharing_processes.run(2, folder)
+
+
+def test_each_of_two_does_half_and_both_have_all(both):
+    for number, found in enumerate(one["shared"] for one in both):
         assert found["parts"] == found["beside"] == EXPECTED
         assert found["blocks"] == [[0, 1, 2, 0], [3, 4, 5, 1], [6, 0]]
         # Shards of two texts, and of two questions; process 0 joins the shards.
@@ -25,14 +41,14 @@ def test_each_of_two_does_half_and_both_have_all(tmp_path):
         assert found["alone"] == [[0, 1], PARTS]
 
 
-def test_where_one_fails_all_say_it(tmp_path):
-    found = [one["said"] for one in run("failing", 3, tmp_path)]
+def test_where_one_fails_all_say_it(both):
+    first, second = (one["failing"]["said"] for one in both)
     own = [f"{when} is bad. Mend it." for when in ("within", "before", "behind")]
-    assert found[1] == own and found[0] == found[2] == [f"process 1: {text}" for text in own]
+    assert second == own and first == [f"process 1: {text}" for text in own]
 
 
-def test_a_stage_that_all_work_at(tmp_path):
-    first, second = run("stage", 2, tmp_path)
+def test_a_stage_that_all_work_at(both, folder):
+    first, second = (one["stage"] for one in both)
     assert first["said"] == ["the end is bad. Mend it."] and second["said"] == ["process 0: the end is bad. Mend it."]
-    assert (tmp_path / "run" / "toy" / "found.txt").read_text() == f"{PARTS} by 0"
+    assert (folder / "run" / "toy" / "found.txt").read_text() == f"{PARTS} by 0"
     assert not first["left"] and not second["left"]

@@ -84,8 +84,8 @@ def training_curves(records: Sequence[Mapping[str, float]], *, title: str = "") 
     if not series:
         raise InputError("the training metrics hold neither a loss nor a measure", "Give metrics.jsonl of a training.")
     panels: dict[str, list[str]] = {"Loss": []}
-    for name, (steps, _) in series.items():
-        if len(steps) > 1:
+    for name, (steps, values) in series.items():
+        if len(steps) > 1 and (any(values) or not name.endswith("loss")):  # a loss that is off is noted as zero
             panels.setdefault(_family(name), []).append(name)
     panels = {family: names for family, names in panels.items() if names}
     if not panels:
@@ -96,7 +96,7 @@ def training_curves(records: Sequence[Mapping[str, float]], *, title: str = "") 
     with drawing.style():
         figure = drawing.new_figure(4.0 * columns + 0.4, 3.3 * rows + 0.3 * bool(title))
         if title:
-            figure.suptitle(printable(title), x=0.01, ha="left", fontsize=11)
+            figure.suptitle(printable(title), x=0.01, ha="left", fontsize=11, fontweight="bold")
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for spare in grid[len(panels) :]:
             spare.remove()
@@ -151,7 +151,10 @@ def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[fl
     if not curves or not all(len(curve) for curve in curves.values()):
         raise InputError("there is no depth to draw", "Give one share for each depth.")
     with drawing.style():
-        figure = drawing.new_figure(max(5.2, min(9.0, 2.4 + 0.8 * max(map(len, curves.values())))), 3.3)
+        whose = f"{printable(next(iter(curves)))}: " if len(curves) == 1 else ""
+        title = f"{whose}{'gold' if whose else 'Gold'} docids still in the beam"
+        wide = max(5.2, 0.11 * len(title), min(9.0, 2.4 + 0.8 * max(map(len, curves.values()))))
+        figure = drawing.new_figure(wide, 3.3)
         axes = figure.subplots()
         ends = []
         for place, (name, curve) in enumerate(curves.items()):
@@ -175,7 +178,7 @@ def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[fl
         # A line may start its axis where it is; tens, so that the axis reads easily.
         bottom = max(0.0, math.floor(10 * min(min(curve) for curve in curves.values()) - 0.5) / 10)
         _label_ends(axes, ends, gap=0.065 * (1 - bottom))
-        axes.set_title("Queries whose gold docid is still in the beam")
+        axes.set_title(title)
         axes.set_xlabel("tokens written")
         axes.set_ylabel("share of queries")
         axes.set_ylim(bottom, 1 + 0.04 * (1 - bottom))
@@ -187,8 +190,6 @@ def beam_survival(curves: Mapping[str, Float[np.ndarray, " depth"] | Sequence[fl
         axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}%")
         axes.yaxis.grid(True)
         drawing.add_legend(figure, [axes])
-        if len(curves) == 1:
-            axes.set_title(f"{printable(next(iter(curves)))}: queries whose gold docid is still in the beam")
         return figure
 
 

@@ -36,6 +36,8 @@ def canonical(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | str):
         return value
+    if type(value) in (int, float):  # most are: the checks below take longer
+        return value
     if isinstance(value, Identified):
         return canonical(value.identity())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -242,9 +242,8 @@ def add_examples(
         ranks = {system: rank_of_answer(run.get(query_id, ()), right) for system, run in runs.items()}
         answer = dataset.corpus[dataset.corpus.index_of(right[0])]
         hits = searcher.search(texts[query_id], HIT_DEPTH)[:HITS_SHOWN]
-        report.add_example(
-            texts[query_id], hits, relevant=right, system=name, answer=answer.title or answer.doc_id, ranks=ranks
-        )
+        named = " · ".join(dict.fromkeys(filter(None, (answer.title, answer.doc_id))))
+        report.add_example(texts[query_id], hits, relevant=right, system=name, answer=named, ranks=ranks)
 
 
 def draw_examples(

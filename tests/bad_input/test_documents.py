@@ -87,6 +87,7 @@ def test_bad_queries_and_judgements(finished, tmp_path, file, line, wanted):
     assert content(finished / "runs") == before
 
 
+@pytest.mark.slow  # tests/systems/dsi/test_dsi.py shows the same up to the examples
 def test_without_queries_it_trains_on_pseudo_queries_and_says_so(tmp_path):
     small_data.write_beir(tmp_path / "mine", count=12, queries=False, compressed=True)
     done = launch("recipe", *recipe_flags(tmp_path / "mine", tmp_path / "runs" / "mine"))

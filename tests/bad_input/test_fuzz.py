@@ -19,6 +19,7 @@ from tests.bad_input.faults import sign
 _junk = st.binary(max_size=8) | st.sampled_from(
     [b"\0", b"\n", b"\r", b"\t", b"\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b'"', b"{", b"]", b"NaN", b"1e999", b"-"]
 )
+FEW = settings(max_examples=30)
 _edits = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 20), _junk), min_size=1, max_size=4)
 
 
@@ -44,6 +45,7 @@ RUN = b"".join(b"q%d Q0 d%d %d %.3f tag\n" % (q, (q + r) % 7, r, 5.0 - r) for q 
 QRELS = b"query-id\tcorpus-id\tscore\n" + b"".join(b"q%d\td%d\t%d\n" % (i, i, i % 3) for i in range(5))
 
 
+@FEW
 @given(edits=_edits, compress=st.booleans())
 def test_runs(edits, compress):
     with tempfile.TemporaryDirectory() as root:
@@ -59,6 +61,7 @@ def test_runs(edits, compress):
             }
 
 
+@FEW
 @given(edits=_edits)
 def test_judgements(edits):
     with tempfile.TemporaryDirectory() as root:
@@ -72,6 +75,7 @@ def test_judgements(edits):
             }
 
 
+@FEW
 @given(data=st.binary(max_size=200), name=st.sampled_from(["a.trec.gz", "a.trec"]))
 def test_bytes_that_are_no_file_of_ours(data, name):
     with tempfile.TemporaryDirectory() as root:
@@ -81,6 +85,7 @@ def test_bytes_that_are_no_file_of_ours(data, name):
             _read(reader, path)
 
 
+@FEW
 @given(file=st.sampled_from(["corpus.jsonl", "queries.jsonl", "qrels/train.tsv"]), edits=_edits)
 def test_beir_folders(file, edits):
     with tempfile.TemporaryDirectory() as root:
@@ -100,6 +105,7 @@ def test_beir_folders(file, edits):
                 assert all(dataset.corpus.index_of(doc_id) >= 0 for doc_id in grades)
 
 
+@FEW
 @given(place=st.integers(0, 10_000), keep=st.booleans(), bit=st.integers(0, 7))
 def test_compressed_folders(place, keep, bit):
     """A truncated .gz never passes; a flipped bit in one is noticed by gzip's own checksum, or was in its header."""
@@ -140,7 +146,7 @@ def index(tmp_path_factory) -> pathlib.Path:
     return root / "runs" / "mine" / "index"
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_flipped_bit_or_truncation_of_an_index(index, data):
     import gr_jax
@@ -164,7 +170,7 @@ def test_any_flipped_bit_or_truncation_of_an_index(index, data):
         file.write_bytes(original)
 
 
-@settings(max_examples=25, phases=[Phase.generate])
+@settings(max_examples=10, phases=[Phase.generate])
 @given(data=st.data())
 def test_an_index_that_was_altered_together_with_its_checksums(index, data):
     """A checksum protects from accidents, not from whoever can compute one. What such a folder holds is never run, and

@@ -51,9 +51,11 @@ def _answer(folder: pathlib.Path, copy: pathlib.Path, name: str, fault: str, see
     return _places(found)
 
 
-# To train a GDR takes longer than all others.
+SAMPLE = ("bm25", "dsi", "dense_sentences", "clustered", "late_interaction", "hybrid")
+
+
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * kind.startswith("gdr")) for kind in indexes.KINDS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in SAMPLE)) for kind in indexes.KINDS]
 )
 def test_a_file_of_an_index(written, tmp_path, kind):
     """For each fault one file, another for another fault; of the titles a letter is another one."""

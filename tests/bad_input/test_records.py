@@ -199,7 +199,7 @@ def _check_many(folder, kind: str, count: int) -> None:
 
 @pytest.mark.parametrize("kind", RECORDS)
 def test_mutated_records(tmp_path, kind):
-    _check_many(tmp_path, kind, 300)
+    _check_many(tmp_path, kind, 150)
 
 
 @pytest.mark.slow

@@ -17,19 +17,6 @@ BENCHMARKS = sorted(
 )
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_rows_have_names_of_their_own(name, monkeypatch, tmp_path):
-    pytest.importorskip("faiss")  # of some rows; named among the peers
-    monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
-    rows = importlib.import_module(f"benchmarks.{name}").rows()
-    names = [row.name for row in rows]
-    assert len(names) == len(set(names)) > 0
-    for row in rows:
-        for bounds in (row.at_least, row.at_most):
-            for bound in bounds.values():
-                assert not isinstance(bound, harness.ShareOf) or bound.row in names
-
-
 @pytest.mark.parametrize("whole", [dense, gdr])
 def test_all_parts_are_benchmarks(whole):
     assert set(whole.PARTS) <= set(BENCHMARKS)
@@ -83,14 +70,19 @@ def test_a_stage_is_copied_whole_and_again_when_it_changed(tmp_path):
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_judging_takes_what_is_recorded_and_reads_no_data(name, monkeypatch, tmp_path, capsys):
-    pytest.importorskip("faiss")
+def test_rows_have_names_and_are_judged_by_what_is_recorded_without_data(name, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("faiss")  # of some rows; named among the peers
     monkeypatch.setenv("GR_JAX_SHARED_DATA", str(tmp_path))
     monkeypatch.setattr(harness.Row, "fingerprint", lambda row: pytest.fail(f"{row.name}: the corpus is read"))
     monkeypatch.setattr(sources.BeirFolder, "identity", lambda source: pytest.fail("files are read"))
     monkeypatch.setattr(sources.PythonDocs, "identity", lambda source: pytest.fail("files are read"))
     monkeypatch.setattr(recipe_runs, "launch", lambda *arguments: pytest.fail("a system is run"))
     rows = importlib.import_module(f"benchmarks.{name}").rows()
+    names = [row.name for row in rows]
+    assert len(names) == len(set(names)) > 0
+    for row in rows:
+        for bound in (*row.at_least.values(), *row.at_most.values()):
+            assert not isinstance(bound, harness.ShareOf) or bound.row in names
     rows = [dataclasses.replace(row, measure=lambda: pytest.fail("a row is measured")) for row in rows]
     assert harness.main(name, rows, ["--check"]) in (0, 1)
     assert f"benchmarks.{name}" in capsys.readouterr().out

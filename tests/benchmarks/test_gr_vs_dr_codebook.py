@@ -1,51 +1,23 @@
 """What exact search over quantised vectors reaches, against a loop over codewords, on a run of a small DSI."""
 
-import dataclasses
-import pathlib
+import shutil
 
 import numpy as np
 import pytest
 
 from benchmarks import gr_vs_dr_codebook, pooled
-from benchmarks.recipe_runs import RecipeRun
-from gr_jax import systems
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
 from gr_jax.stages.docids import load_codebooks, load_docids, load_quantised
 from gr_jax.stages.vectors import load_vectors
-from tests import small_data, small_dsi
-
-
-@dataclasses.dataclass(frozen=True)
-class SmallRun(RecipeRun):
-    """A run that is made already."""
-
-    root: str = ""
-
-    @property
-    def folder(self):
-        return pathlib.Path(self.root) / "run"
-
-    @property
-    def source(self):
-        return pathlib.Path(self.root) / "beir"
-
-    def train(self):
-        pass
-
-    def index(self):
-        pass
+from tests.benchmarks import small_run
+from tests.benchmarks.small_run import SmallRun
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> SmallRun:
-    root = tmp_path_factory.mktemp("codebook")
-    source = small_data.write_beir(root / "beir", count=24)
-    identifiers = systems.Identifiers(scheme="residual_quantization", codebooks=2, bits=2, duplicates="reserved")
-    made = small_dsi.dsi(identifiers=identifiers)
-    made.run(source, root / "run", shared_dir=root / "shared", say=small_dsi.quiet)
-    return SmallRun("", "", "", root=str(root))
+    return small_run.of_codebooks(tmp_path_factory)
 
 
 def test_quantised_vectors_are_sums_of_codewords(run):
@@ -62,7 +34,7 @@ def test_quantised_vectors_are_sums_of_codewords(run):
 
 def test_exact_search_is_a_loop_over_documents(run):
     """By the vectors of questions that the trained network reads."""
-    vectors = np.random.default_rng(0).standard_normal((24, 16)).astype(np.float32)
+    vectors = np.random.default_rng(0).standard_normal((24, small_run.WIDTH)).astype(np.float32)
     encoder, dataset = gr_vs_dr_codebook.trained(run), read_beir(run.source)
     values = gr_vs_dr_codebook.ceiling(run, "test", gr_vs_dr_codebook.trained, lambda _: vectors)
     asked, qrels = dataset.split_queries("test"), dataset.split("test")
@@ -91,26 +63,18 @@ def test_tables_start_at_random_where_the_study_says_so():
     assert (one["identifiers"]["codebooks"], one["identifiers"]["bits"]) == (6, 8)
 
 
-@pytest.mark.parametrize("training", [None, small_dsi.training()])
-def test_a_writer_keeps_the_codewords_that_it_starts_from(tmp_path, training):
-    """Where codebooks were fitted together. What is trained is the encoder of questions."""
-    source = small_data.write_beir(tmp_path / "beir", count=24)
-    identifiers = systems.Identifiers(
-        scheme="residual_quantization", codebooks=3, bits=2, refits=3, duplicates="reserved"
-    )
-    network = small_dsi.network(outputs="centroid", temperature=0.5, width=128)
-    made = small_dsi.dsi(identifiers=identifiers, training=training, network=network)
-    made.run(source, tmp_path / "run", shared_dir=tmp_path / "shared", say=small_dsi.quiet)
-    run = SmallRun("", "", "", root=str(tmp_path))
+def test_a_writer_keeps_the_codewords_that_it_starts_from(run):
+    """What is trained is the encoder of questions."""
     folder = run.input_folder("model", "docids")
     books, docids = load_codebooks(folder), load_docids(folder)
     table = network_folder.load_network(run.folder / "model")[1]["decoder"]["logits_dense"]["kernel"].T
     for (start, size), book in zip(docids.levels, books, strict=False):
-        np.testing.assert_allclose(table[start : start + size], book / 0.5, atol=1e-5)
+        np.testing.assert_allclose(table[start : start + size], book / small_run.TEMPERATURE, atol=1e-5)
 
 
-def test_an_index_answers_what_its_report_says(run):
+def test_an_index_answers_what_its_report_says(run, tmp_path):
     """And is asked once: not where there is a report of it, and never again where there is none."""
+    run = SmallRun("", "", "", root=str(shutil.copytree(run.root, tmp_path / "own")))  # what is changed is not shared
     reported = run.evaluation("test", "DSI", ["Success@1", "RR@10"])
     for report in (True, False):
         found = pooled.of_indices([run], ["test"], ["Success@1", "RR@10"])

@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pytest
 
 import gr_jax
 from benchmarks import gr_vs_dr_codebook, gr_vs_dr_remedies
-from benchmarks.recipe_runs import RecipeRun
-from gr_jax import systems
 from gr_jax.corpus import read_beir
 from gr_jax.errors import InputError
 from gr_jax.systems.gdr import GDR
 from tests import small_data, small_dsi
+from tests.benchmarks import small_run
+from tests.benchmarks.small_run import COUNT, SmallRun
 from tests.systems.gdr.small_run import settings
 
-COUNT = 24
 QUESTIONS = ["where is the red cat", "who saw a grey goat", "a bee near the river"]
-
-
-@dataclasses.dataclass(frozen=True)
-class SmallRun(RecipeRun):
-    """A run that is made already."""
-
-    root: str = ""
-
-    @property
-    def folder(self) -> pathlib.Path:
-        return pathlib.Path(self.root) / "run"
-
-    @property
-    def source(self) -> pathlib.Path:
-        return pathlib.Path(self.root) / "beir"
-
-    def index(self) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> SmallRun:
-    root = tmp_path_factory.mktemp("remedies")
-    source = small_data.write_beir(root / "beir", count=COUNT)
-    identifiers = systems.Identifiers(scheme="residual_quantization", codebooks=2, bits=2, duplicates="reserved")
-    made = small_dsi.dsi(identifiers=identifiers)
-    made.run(source, root / "run", shared_dir=root / "shared", say=small_dsi.quiet)
-    return SmallRun("", "", "", root=str(root))
+    return small_run.of_codebooks(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +62,8 @@ def test_prefixes_that_are_kept_have_the_best_first_tokens(retriever):
 
 @pytest.fixture
 def vectors(monkeypatch) -> np.ndarray:
-    """Of documents, as wide as the network's; those that the codes are of are wider."""
-    made = np.random.default_rng(0).standard_normal((COUNT, 16)).astype(np.float32)
+    """Of documents, as wide as the network's, and others than those that the codes are of."""
+    made = np.random.default_rng(0).standard_normal((COUNT, small_run.WIDTH)).astype(np.float32)
     monkeypatch.setattr(gr_vs_dr_codebook, "whole", lambda run: made)
     return made
 

@@ -114,8 +114,8 @@ def growing(root):
 QUESTIONS = ["where is the red cat", "who saw a grey goat", "a bee near the river", "the black horse"]
 
 
-# Two of four by default, one that searches and one that writes.
-EACH = [pytest.param(name, marks=() if name in ("DR", "GR-codebook") else pytest.mark.slow) for name in grown.SYSTEMS]
+# One of four by default.
+EACH = [pytest.param(name, marks=() if name == "DR" else pytest.mark.slow) for name in grown.SYSTEMS]
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -187,6 +187,7 @@ def test_token_states_are_read_once_and_projected_as_by_an_update(growing, monke
         np.testing.assert_allclose(*([one[place] for place in range(ALL)] for one in scores), rtol=5e-3)
 
 
+@pytest.mark.slow
 def test_codes_of_documents_that_join_are_those_of_their_vectors(growing):
     documents = growing("GR-codebook")
     folder = documents.run.input_folder("model", "docids")

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -5,20 +6,26 @@ import pytest
 from gr_jax.constraints import Everything
 from gr_jax.decoding import LogitScores
 from gr_jax.errors import InputError
+from tests.compiled import call
 
 LOGITS = np.random.default_rng(0).normal(size=(2, 3, 12)).astype(np.float32)
 
 
 def state_of(constraint, batch=2, beams=3):
     state = constraint.initial_state(batch)
-    return type(state)(*(jnp.repeat(leaf, beams, axis=1) for leaf in state))
+    return type(state)(*(np.repeat(leaf, beams, axis=1) for leaf in state))
+
+
+def candidates(constraint, state, normalize="vocabulary"):
+    look = jax.jit(lambda state: constraint.candidates(state, LogitScores(jnp.asarray(LOGITS), normalize), 4))
+    return jax.tree.map(np.asarray, look(state))
 
 
 @pytest.mark.parametrize("normalize", ["vocabulary", "constraint"])
 @pytest.mark.parametrize("eos_id", [None, 1])
 def test_candidates_hold_the_best_tokens_and_eos_apart(normalize, eos_id):
     constraint = Everything(10, eos_id)
-    found = constraint.candidates(state_of(constraint), LogitScores(jnp.asarray(LOGITS), normalize), 4)
+    found = candidates(constraint, state_of(constraint), normalize)
     log_probs = LOGITS - np.log(np.exp(LOGITS).sum(-1, keepdims=True))
     going_on = found.token.shape[-1] - found.ending
     for query in range(2):
@@ -39,40 +46,43 @@ def test_candidates_hold_the_best_tokens_and_eos_apart(normalize, eos_id):
 def test_after_eos_nothing_follows():
     constraint = Everything(10, eos_id=1)
     state = state_of(constraint)
-    ended = constraint.advance(state, jnp.asarray([[1, 2, 3], [4, 1, 1]]))
+    ended = call(constraint, "advance", state, np.asarray([[1, 2, 3], [4, 1, 1]]))
     assert ended.ended.tolist() == [[True, False, False], [False, True, True]]
-    found = constraint.candidates(ended, LogitScores(jnp.asarray(LOGITS)), 4)
+    found = candidates(constraint, ended)
     assert (np.asarray(found.valid).any(-1) == ~np.asarray(ended.ended)).all()
-    assert (np.asarray(constraint.allowed(ended)).all(-1) == ~np.asarray(ended.ended)).all()
+    assert (np.asarray(call(constraint, "allowed", ended)).all(-1) == ~np.asarray(ended.ended)).all()
 
 
 def test_keys_tell_texts_apart():
     constraint = Everything(10)
     state = state_of(constraint, 1, 4)
     for tokens in ([2, 2, 3, 2], [3, 3, 2, 3], [4, 5, 4, 4]):
-        state = constraint.advance(state, jnp.asarray([tokens]))
-    keys = [tuple(key) for key in np.asarray(constraint.key(state))[0].tolist()]
+        state = call(constraint, "advance", state, np.asarray([tokens]))
+    keys = [tuple(key) for key in np.asarray(call(constraint, "key", state))[0].tolist()]
     assert keys[0] == keys[3] and len(set(keys)) == 3
 
 
 def test_keys_tell_texts_of_large_vocabularies_apart():
     """Pairs that one polynomial hash with the multiplier 1,000,003 takes for equal."""
     for one, other in (([100, 50_000], [4395, 4411]), ([100, 100, 3000], [196, 633, 729])):
-        constraint, state = Everything(250_112), Everything(250_112).initial_state(1)
-        state = type(state)(*(jnp.repeat(leaf, 2, axis=1) for leaf in state))
+        constraint = Everything(250_112)
+        state = state_of(constraint, 1, 2)
         for tokens in zip(one, other, strict=True):
-            state = constraint.advance(state, jnp.asarray([tokens]))
-        keys = np.asarray(constraint.key(state))[0].tolist()
+            state = call(constraint, "advance", state, np.asarray([tokens]))
+        keys = np.asarray(call(constraint, "key", state))[0].tolist()
         assert keys[0] != keys[1]
 
 
 def test_behind_what_is_no_token_nothing_follows_and_nothing_is_whole():
     constraint = Everything(10, eos_id=1)
-    state = constraint.advance(state_of(constraint), jnp.asarray([[-7, 10, 3], [1, 2, 1]]))
-    assert constraint.accepts(state).tolist() == [[False, False, True], [True, True, True]]
-    assert np.asarray(constraint.allowed(state)).any(-1).tolist() == [[False, False, True], [False, True, False]]
-    behind = constraint.advance(state, jnp.asarray([[2, 2, 2], [2, 2, 2]]))
-    assert constraint.accepts(behind).tolist() == [[False, False, True], [False, True, False]]
+    state = call(constraint, "advance", state_of(constraint), np.asarray([[-7, 10, 3], [1, 2, 1]]))
+    assert call(constraint, "accepts", state).tolist() == [[False, False, True], [True, True, True]]
+    assert np.asarray(call(constraint, "allowed", state)).any(-1).tolist() == [
+        [False, False, True],
+        [False, True, False],
+    ]
+    behind = call(constraint, "advance", state, np.asarray([[2, 2, 2], [2, 2, 2]]))
+    assert call(constraint, "accepts", behind).tolist() == [[False, False, True], [False, True, False]]
 
 
 def test_leads_to_no_documents_and_cannot_be_filtered():

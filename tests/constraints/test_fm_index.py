@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from gr_jax.decoding import LogitScores, beam_search, score_docids
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
 from gr_jax.text.vocabulary import ByteVocabulary
+from tests.compiled import call
 from tests.constraints.ngram_reference import NGrams, padded
 from tests.decoding.table_decoder import Reference, TableDecoder
 
@@ -30,6 +32,7 @@ documents = jax.jit(lambda index, state: index.documents(state, 3))
 allowed_tokens = jax.jit(lambda index, state: index.allowed(state))
 search = jax.jit(beam_search, static_argnames=("beams", "max_len", "unroll"))
 next_counts = jax.jit(lambda index, state: index.next_counts(state))
+about = jax.jit(lambda index, s: (index.allowed(s), index.accepts(s), index.count(s), index.documents(s, 3)))
 
 
 LENGTHS = (9, 0, 14, 3, 17, 1, 8, 5, 12, 6)  # of the segments of a view
@@ -63,20 +66,23 @@ def make_text(seed, vocab, views=1, documents=6):
 def make_index(text, **settings):
     """With arrays whose shapes are always the same."""
     index = FMIndex.from_text(text, **settings)
-    samples = jnp.pad(index.samples, (0, SAMPLES - len(index.samples)))
-    return dataclasses.replace(index, samples=samples, sample_rate=1)  # only the samples depend on the rate
+    samples = np.pad(index.samples, (0, SAMPLES - len(index.samples)))
+    return dataclasses.replace(
+        index, samples=jnp.asarray(samples), sample_rate=1
+    )  # only the samples depend on the rate
 
 
 def states_of(index, ngrams, view=0, size=256):
     """States [1, size] after n-grams; those that are too many are left out."""
     rows = padded(ngrams[:size] + [()] * (size - len(ngrams)), LONGEST)
     state = walk(index, jnp.asarray(rows), jnp.full(size, view, jnp.int32))
-    return jax.tree.map(lambda x: x.reshape(1, size), state)
+    return jax.tree.map(lambda x: np.asarray(x).reshape(1, size), state)
 
 
-@settings(max_examples=12)
-@given(seed=st.integers(0, 2**20), vocab=st.sampled_from([5, 50]), sample_rate=st.sampled_from([1, 3, 16]))
-def test_what_follows_and_where_every_ngram_stands(seed, vocab, sample_rate):
+@settings(max_examples=6)
+@given(seed=st.integers(0, 2**20), sample_rate=st.sampled_from([1, 3, 16]))
+def test_what_follows_and_where_every_ngram_stands(seed, sample_rate):
+    vocab = 20
     text = make_text(seed, vocab, views=2)
     index = make_index(text, sample_rate=sample_rate)
     for view in range(4):
@@ -118,13 +124,13 @@ def best(index, state, logits, k, narrow, few_wide, looked_up, normalize):
     [
         (1024, 0.5, 64, "vocabulary", False, False),  # read where they stand, some at once and some one by one
         (4, 0.0, 6, "vocabulary", True, True),  # some certified, some collected
-        (1, 1.0, 9, "vocabulary", False, True),  # all collected
+        pytest.param(1, 1.0, 9, "vocabulary", False, True, marks=pytest.mark.slow),  # all collected
         (4, 0.0, 6, "constraint", True, False),
     ],
 )
 def test_candidates_are_the_best_allowed_tokens(narrow, few_wide, looked_up, normalize, eos, filtered):
     vocab, k = 50, 5
-    for seed in range(4):
+    for seed in range(2):
         text = dataclasses.replace(make_text(seed, vocab - 1), vocab_size=vocab)
         index = make_index(text, eos_id=vocab - 1 if eos else None, filters=True)
         allowed = np.random.default_rng(seed).random(6) < (0.5 if filtered else 1.0)
@@ -137,7 +143,7 @@ def test_candidates_are_the_best_allowed_tokens(narrow, few_wide, looked_up, nor
         found = best(index, state, jnp.asarray(logits), k, narrow, few_wide, looked_up, normalize)
         found, ending = jax.tree.map(np.asarray, found), found.ending
         assert ending == eos and found.token.shape == (1, 128, k + eos)
-        normalized = np.asarray(jax.nn.log_softmax(logits[0], axis=-1))
+        normalized = scipy.special.log_softmax(logits[0], axis=-1)
         for i, ngram in enumerate(ngrams):
             following = set(reference.following.get(ngram, ()))
             ends = eos and bool(ngram) and ngram in reference.following
@@ -153,6 +159,9 @@ def test_candidates_are_the_best_allowed_tokens(narrow, few_wide, looked_up, nor
                 assert found.valid[0, i, k] == ends
                 assert not ends or abs(found.log_prob[0, i, k] - scores[vocab - 1]) < 1e-5
         after = jax.tree.map(lambda x: x[0], found.next_state)
+        if normalize == "constraint":  # no mass at all is normalised to none
+            nothing = best(index, state, jnp.full_like(logits, -np.inf), k, narrow, few_wide, looked_up, normalize)
+            assert (np.asarray(nothing.log_prob) == -np.inf).all() and np.asarray(nothing.valid).any()
         dead = ~found.valid[0]
         assert (after.low[dead] == after.high[dead]).all() and (after.low < after.high)[~dead].all()
 
@@ -169,7 +178,7 @@ def test_documents_of_ngrams(seed, filtered):
     state = states_of(index, ngrams)
     found, number = jax.tree.map(lambda x: np.asarray(x)[0], documents(index, state))
     located = jax.tree.map(lambda x: np.asarray(x)[0], locate(index, state))
-    mask, counts = np.asarray(allowed_tokens(index, state))[0], np.asarray(index.count(state))[0]
+    mask, counts = np.asarray(allowed_tokens(index, state))[0], np.asarray(call(index, "count", state))[0]
     for i, ngram in enumerate(ngrams):
         having = {document for document, _, _ in reference.places.get(ngram, ())}
         assert set(located.document[i].tolist()) - {-1} <= having
@@ -185,7 +194,7 @@ def test_filters_of_a_batch_are_each_queries_own():
     index = make_index(text, filters=True)
     allowed = np.random.default_rng(0).random((4, 6)) < 0.5
     restricted = index.restrict(jnp.asarray(allowed))
-    counts = np.asarray(next_counts(restricted, index.initial_state(4)))[:, 0]
+    counts = np.asarray(next_counts(restricted, call(index, "initial_state", batch=4)))[:, 0]
     for query in range(4):
         following = NGrams(text, 0, 1, allowed=allowed[query]).following.get((), {})
         assert {token: count for token, count in enumerate(counts[query].tolist()) if count} == dict(following)
@@ -209,22 +218,15 @@ def test_filters_of_other_queries_are_never_taken():
     single = index.restrict(allowed[None])
     assert single.filter.shape[1] > 1
     following = NGrams(text, 0, 1, allowed=allowed).following[()]
-    counts = np.asarray(next_counts(single, index.initial_state(3)))[:, 0]
+    counts = np.asarray(next_counts(single, call(index, "initial_state", batch=3)))[:, 0]
     np.testing.assert_array_equal(counts, [[following[token] for token in range(20)]] * 3)
     with pytest.raises(InputError, match="3 queries under filters of 2"):
         next_counts(index.restrict(np.stack([allowed, ~allowed])), index.initial_state(3))
 
 
-def test_no_mass_at_all_is_normalised_to_none():
-    index = FMIndex.from_text(TokenText.of([[1, 2, 3], [2, 1]], 6), eos_id=0)
-    state = jax.tree.map(lambda x: x.reshape(1, -1), index.find([[], [1], [2]]))
-    found = index.candidates(state, LogitScores(jnp.full((1, 3, 6), -jnp.inf), "constraint"), 3)
-    assert (found.log_prob == -jnp.inf).all() and found.valid.any()
-
-
-@pytest.mark.parametrize("unroll, eos", [(None, False), (1, True)])
+@pytest.mark.parametrize("unroll, eos", [(1, True), pytest.param(None, False, marks=pytest.mark.slow)])
 def test_beam_search_finds_what_plain_beam_search_over_ngrams_finds(unroll, eos):
-    vocab, beams, steps = 20, 4, 4
+    vocab, beams, steps = 20, 4, 3
     for seed in range(2):
         text = dataclasses.replace(make_text(seed, vocab - 1, views=2), vocab_size=vocab)
         index = make_index(text, eos_id=vocab - 1 if eos else None)
@@ -256,11 +258,11 @@ def test_ngrams_given_are_scored_over_what_may_follow_them():
     for prefix in ngrams.following:
         reference.following[prefix] = set(ngrams.following[prefix])
     sequences = [ngram for ngram in ngrams.ngrams(steps) if len(ngram) == steps]
-    scores = score_docids(
+    scores = jax.jit(score_docids, static_argnames="normalize")(
         decoder,
         decoder.init_cache(query, len(sequences) + 1, steps),
-        jnp.asarray([[*sequences, (19, 19, 19)]]),
-        jnp.full((1, len(sequences) + 1), steps),
+        np.asarray([[*sequences, (19, 19, 19)]]),
+        np.full((1, len(sequences) + 1), steps),
         normalize="constraint",
         constraint=index,
     )
@@ -285,22 +287,23 @@ def plain_search(reference, ngrams, beams, steps, eos):
 def test_a_state_after_a_token_that_does_not_follow_is_dead_for_ever():
     text = TokenText.of([[1, 2, 3], [2, 1]], 6)
     index = FMIndex.from_text(text, eos_id=0)
-    wrong = jnp.array([[2, 2, 1], [4, 1, 1], [3, 2, 1], [-5, 1, 1], [6, 1, 1], [99, 1, 1], [1, 0, 2], [0, 1, 2]])
-    state = index.initial_state(len(wrong))
+    wrong = np.array([[2, 2, 1], [4, 1, 1], [3, 2, 1], [-5, 1, 1], [6, 1, 1], [99, 1, 1], [1, 0, 2], [0, 1, 2]])
+    state = call(index, "initial_state", batch=len(wrong))
     for token in wrong.T:
         state = advance(index, state, token[:, None])
-    assert not allowed_tokens(index, state).any() and not index.accepts(state).any() and not index.count(state).any()
-    assert (documents(index, state)[0] == -1).all()
-    ended = advance(index, index.find([[1, 2]] * len(wrong)), jnp.zeros((len(wrong), 1), jnp.int32))
-    assert index.accepts(ended).all() and not allowed_tokens(index, ended).any() and ended.ended.all()
-    assert documents(index, ended)[0][0].tolist() == [[0, -1, -1]]
+    allowed, accepts, count, found = jax.tree.map(np.asarray, about(index, state))
+    assert not allowed.any() and not accepts.any() and not count.any() and (found[0] == -1).all()
+    ended = advance(index, index.find([[1, 2]] * len(wrong)), np.zeros((len(wrong), 1), np.int32))
+    allowed, accepts, _, found = jax.tree.map(np.asarray, about(index, ended))
+    assert accepts.all() and not allowed.any() and np.asarray(ended.ended).all()
+    assert found[0][0].tolist() == [[0, -1, -1]]
 
 
 def test_keys_tell_ngrams_apart():
-    text = make_text(1, 5)
+    text = make_text(1, 20, views=2)
     index = make_index(text)
     ngrams = NGrams(text, 0, LONGEST).ngrams(LONGEST)[:256]
-    keys = np.asarray(index.key(states_of(index, ngrams)))[0, : len(ngrams)]
+    keys = np.asarray(call(index, "key", states_of(index, ngrams)))[0, : len(ngrams)]
     assert len({tuple(key) for key in keys.tolist()}) == len(ngrams)
 
 
@@ -312,7 +315,7 @@ def test_views_by_name():
         for view in (None, "title", "^title", "body", "^body")
     }
     assert following == {None: {1, 2}, "title": {1, 2}, "^title": {1}, "body": {2, 3, 4}, "^body": {2}}
-    assert index.count(index.find([[2], [1]], "body")).tolist() == [[1], [0]]
+    assert call(index, "count", index.find([[2], [1]], "body")).tolist() == [[1], [0]]
     with pytest.raises(InputError, match="no such view.*title, body"):
         index.initial_state(1, "abstract")
     with pytest.raises(InputError, match="no such view.*got 4"):
@@ -321,7 +324,7 @@ def test_views_by_name():
         with pytest.raises(InputError, match="no such view"):
             index.initial_state(2, views)
     rows = index.initial_state(3, jnp.array([1, 0, 3]))
-    assert index.count(rows).tolist() == [[4], [3], [1]]
+    assert call(index, "count", rows).tolist() == [[4], [3], [1]]
 
 
 def test_levels_are_refused():
@@ -351,8 +354,10 @@ def test_real_text_with_ranges_of_every_width(shared_data):
     index = FMIndex.from_text(TokenText.of(rows, vocabulary.size))
     text = [bytes(token - 3 for token in row) for row in rows]
     ngrams = [b"", b"e", b" ", b"th", b" the", b"t", b"an", b"s ", b" of the", b"X", b"was born", b"qq"]
-    state = jax.tree.map(lambda x: x.reshape(1, -1), index.find([[byte + 3 for byte in ngram] for ngram in ngrams]))
-    widths = np.asarray(index.count(state))[0]
+    state = jax.tree.map(
+        lambda x: np.asarray(x).reshape(1, -1), index.find([[byte + 3 for byte in ngram] for ngram in ngrams])
+    )
+    widths = np.asarray(call(index, "count", state))[0]
     assert widths.max() > fm_index_candidates.READ and (widths > 1024).mean() > fm_index_candidates.FEW_WIDE
     logits = np.random.default_rng(0).normal(size=(1, len(ngrams), vocabulary.size)).astype(np.float32)
     candidates = jax.jit(lambda index, state, logits: index.candidates(state, LogitScores(logits), 6))

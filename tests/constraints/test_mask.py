@@ -9,6 +9,7 @@ from gr_jax.constraints.mask import MASKED, make_mask_fn, mask_logits, start, wa
 from gr_jax.docids import Docids
 from gr_jax.docids.spans import TokenText
 from gr_jax.errors import InputError
+from tests.compiled import call
 
 VOCAB, MAX_LEN = 9, 4
 DOCIDS = [[2], [2, 3], [2, 3, 4], [4, 5], [5], [6, 2], [6, 3, 2]]
@@ -39,18 +40,18 @@ def test_mask_of_every_prefix(trie):
         sequences = np.full((30, MAX_LEN), 8, np.int32)  # what was not written yet is arbitrary
         for row, prefix in zip(sequences, rows, strict=False):
             row[:step] = prefix
-        actual = np.asarray(mask(jnp.asarray(sequences), step))
+        actual = np.asarray(mask(sequences, step))
         assert actual.shape == (30, VOCAB + 3) and not actual[:, VOCAB:].any()
         for row, prefix in zip(actual, rows, strict=False):
             np.testing.assert_array_equal(row[:VOCAB], following(prefix), err_msg=str(prefix))
-        beams = mask(jnp.asarray(sequences).reshape(10, 3, MAX_LEN), step)
+        beams = np.asarray(mask(sequences.reshape(10, 3, MAX_LEN), step))
         np.testing.assert_array_equal(beams.reshape(30, -1), actual)
 
 
 def test_a_loop_of_one_s_own(trie):
     """Greedy decoding as the module's example has it, against the same by enumeration."""
     rng = np.random.default_rng(0)
-    table = jnp.asarray(rng.normal(size=(3, MAX_LEN, VOCAB)), jnp.float32)
+    table = rng.normal(size=(3, MAX_LEN, VOCAB)).astype(np.float32)
 
     def decode(trie, table):
         state, tokens = start(trie, 3), jnp.zeros((3, MAX_LEN), jnp.int32)
@@ -73,30 +74,35 @@ def test_a_loop_of_one_s_own(trie):
 
 
 def test_masked_values_are_finite(trie):
-    state = start(trie, 2)
-    logits = jnp.ones((2, VOCAB + 2))
+    masking = jax.jit(
+        lambda trie, logits, masked=MASKED: mask_logits(trie, start(trie, 2), logits, masked=masked), static_argnums=2
+    )
+    logits = np.ones((2, VOCAB + 2), np.float32)
     for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
-        masked = mask_logits(trie, state, logits.astype(dtype))
-        assert masked.dtype == dtype and np.isfinite(masked.astype(jnp.float32)).all()
-        np.testing.assert_array_equal(masked == 1, np.pad(following([]), (0, 2))[None].repeat(2, 0))
-        assert not np.isnan(jax.nn.log_softmax(masked)).any()
-    assert mask_logits(trie, state, logits, masked=-5.0).min() == -5 > MASKED
+        masked = masking(trie, logits.astype(dtype))
+        assert masked.dtype == dtype and np.isfinite(np.asarray(masked, np.float32)).all()
+        np.testing.assert_array_equal(np.asarray(masked) == 1, np.pad(following([]), (0, 2))[None].repeat(2, 0))
+        assert not np.isnan(jax.jit(jax.nn.log_softmax)(masked)).any()
+    assert np.min(masking(trie, logits, -5.0)) == -5 > MASKED
 
 
 def test_walking_gives_the_states_of_the_constraint(trie):
-    sequences = jnp.asarray([[2, 3, 4, 1], [6, 3, 2, 1]])
-    state = walk(trie, sequences, 4)
-    assert trie.accepts(state).all() and trie.documents(state, 2)[1].tolist() == [1, 1]
-    assert trie.documents(walk(trie, sequences, 1), 4)[1].tolist() == [3, 2]
-    assert walk(Everything(VOCAB, eos_id=1), sequences, 4).ended.all()
+    sequences = np.asarray([[2, 3, 4, 1], [6, 3, 2, 1]])
+    walked = jax.jit(walk)
+    state = walked(trie, sequences, 4)
+    assert np.asarray(call(trie, "accepts", state)).all()
+    assert call(trie, "documents", state, limit=4)[1].tolist() == [1, 1]
+    assert call(trie, "documents", walked(trie, sequences, 1), limit=4)[1].tolist() == [3, 2]
+    assert np.asarray(walked(Everything(VOCAB, eos_id=1), sequences, 4).ended).all()
 
 
 def test_one_program_serves_every_step_and_filter(trie):
-    sequences = jnp.zeros((2, MAX_LEN), jnp.int32).at[:, 0].set(2)
-    masks = [make_mask_fn(trie.restrict(jnp.asarray(np.eye(7, dtype=bool)[[i, i + 1]]))) for i in range(3)]
+    sequences = np.zeros((2, MAX_LEN), np.int32)
+    sequences[:, 0] = 2
+    masks = [make_mask_fn(trie.restrict(np.eye(7, dtype=bool)[[i, i + 1]])) for i in range(3)]
     masks[0](sequences, 0)
     before = masks_module._mask._cache_size()
-    assert [[m(sequences, step)[0].any().item() for step in (0, 1)] for m in masks] == [[True, True]] * 3
+    assert [[np.asarray(m(sequences, step))[0].any() for step in (0, 1)] for m in masks] == [[True, True]] * 3
     assert masks_module._mask._cache_size() == before
 
 
@@ -104,15 +110,15 @@ def test_views_by_name():
     pytest.importorskip("pydivsufsort", reason="builds the FM-index")
     text = TokenText.of([[1, 2], [3, 4]], VOCAB, views=[0, 1], view_names=("title", "body"))
     index = FMIndex.from_text(text)
-    allowed = make_mask_fn(index, view="body")(jnp.zeros((1, 2), jnp.int32), 0)
-    assert np.flatnonzero(allowed[0]).tolist() == [3, 4]
+    allowed = make_mask_fn(index, view="body")(np.zeros((1, 2), np.int32), 0)
+    assert np.flatnonzero(np.asarray(allowed)[0]).tolist() == [3, 4]
     mixed = Mixed((index, index))
-    allowed = make_mask_fn(mixed, view=(np.array([1, 0]), ("title", "^body")))(jnp.zeros((2, 2), jnp.int32), 0)
-    assert [np.flatnonzero(row).tolist() for row in allowed] == [[3], [1, 2]]
+    allowed = make_mask_fn(mixed, view=(np.array([1, 0]), ("title", "^body")))(np.zeros((2, 2), np.int32), 0)
+    assert [np.flatnonzero(row).tolist() for row in np.asarray(allowed)] == [[3], [1, 2]]
 
 
 def test_what_does_not_fit_is_refused(trie):
     with pytest.raises(InputError, match="logits for the 9 tokens"):
-        mask_logits(trie, start(trie, 1), jnp.zeros((1, 5)))
+        jax.eval_shape(lambda: mask_logits(trie, start(trie, 1), jnp.zeros((1, 5))))
     with pytest.raises(InputError, match="shape"):
-        walk(trie, jnp.zeros(3, jnp.int32), 0)
+        walk(trie, np.zeros(3, np.int32), 0)

@@ -13,6 +13,7 @@ from gr_jax.decoding.processors import TokenBias
 from gr_jax.decoding.sampling import sample
 from gr_jax.docids import Docids
 from gr_jax.errors import InputError
+from tests.compiled import call
 from tests.decoding.table_decoder import Reference, TableDecoder
 
 TEXT_VOCAB, BATCH, D = 9, 2, 8
@@ -66,7 +67,7 @@ def test_what_may_follow(trie):
     """Candidates, masks and steps of every prefix, against the list of all sequences."""
     prefixes = sorted({way[:n] for way in SEQUENCES for n in range(len(way) + 1)})
     rng = np.random.default_rng(0)
-    logits = jnp.asarray(rng.normal(size=(1, 60, VOCAB)), jnp.float32)
+    logits = rng.normal(size=(1, 60, VOCAB)).astype(np.float32)
     step = jax.jit(lambda trie, state, token: trie.advance(state, token))
     look = jax.jit(
         lambda trie, state: (
@@ -74,18 +75,18 @@ def test_what_may_follow(trie):
             trie.accepts(state),
             trie.documents(state, 3),
             trie.key(state),
-            trie.candidates(state, LogitScores(logits, "constraint"), 3),
+            trie.candidates(state, LogitScores(jnp.asarray(logits), "constraint"), 3),
         )
     )
     keys: dict = {}
     for start in range(0, len(prefixes), 60):
         part = prefixes[start : start + 60]
-        state = jax.tree.map(lambda leaf: jnp.repeat(leaf, 60, axis=1), trie.initial_state(1))
+        state = jax.tree.map(lambda leaf: np.repeat(leaf, 60, axis=1), call(trie, "initial_state", batch=1))
         for i in range(4):
-            token = jnp.asarray([[p[i] if i < len(p) else 0 for p in part] + [0] * (60 - len(part))])
-            going = jnp.asarray([[i < len(p) for p in part] + [False] * (60 - len(part))])
+            token = np.asarray([[p[i] if i < len(p) else 0 for p in part] + [0] * (60 - len(part))], np.int32)
+            going = np.asarray([[i < len(p) for p in part] + [False] * (60 - len(part))])
             state = jax.tree.map(
-                lambda new, old, going=going: jnp.where(going, new, old), step(trie, state, token), state
+                lambda new, old, going=going: np.where(going, new, old), step(trie, state, token), state
             )
         allowed, accepts, (documents, count), key, found = jax.tree.map(np.asarray, look(trie, state))
         for row, prefix in enumerate(part):
@@ -107,12 +108,17 @@ def test_what_may_follow(trie):
                 np.testing.assert_allclose(log_prob, expected - np.logaddexp.reduce(expected), atol=1e-5)
             ends = token == 3
             assert ends.tolist() == [i >= found.token.shape[-1] - found.ending for i in np.flatnonzero(valid)]
-        dead = jax.tree.map(lambda leaf, valid=found.valid: leaf[~valid][None], found.next_state)
-        assert not trie.accepts(dead).any() and not trie.allowed(dead).any()
+        for column in range(found.token.shape[-1]):
+            after = jax.tree.map(lambda leaf, i=column: leaf[..., i], found.next_state)
+            allowed, accepts, *_ = look(trie, after)
+            dead = ~found.valid[..., column]
+            assert not np.asarray(accepts)[dead].any() and not np.asarray(allowed)[dead].any()
     assert len(set(keys.values())) == len(keys)
 
 
-@pytest.mark.parametrize(("normalize", "unroll"), [("vocabulary", None), ("constraint", 1)])
+@pytest.mark.parametrize(
+    ("normalize", "unroll"), [("constraint", 1), pytest.param("vocabulary", None, marks=pytest.mark.slow)]
+)
 def test_without_merging_every_way_is_a_hypothesis(trie, docids, normalize, unroll):
     decoder, queries = TableDecoder.random(0, VOCAB, 4, eos_id=3), np.random.default_rng(0).normal(size=(BATCH, D))
     beams = len(SEQUENCES) + 3
@@ -125,34 +131,40 @@ def test_without_merging_every_way_is_a_hypothesis(trie, docids, normalize, unro
         found = found_of(result, query)
         assert [way for way, _ in found] == [way for _, way in expected]
         np.testing.assert_allclose([s for _, s in found], [s for s, _ in expected], atol=1e-4)
-    documents, count = trie.documents(result.states, 1)
+    documents, count = jax.tree.map(np.asarray, call(trie, "documents", result.states, limit=1))
     for i, (way, _) in enumerate(found_of(result, 0)):
         assert count[0, i] == 1 and tuple(TEXTS[int(documents[0, i, 0])]) == SEQUENCES[way]
 
 
-@pytest.mark.parametrize("merge", ["max", "sum"])
-def test_merged_texts(trie, merge):
+@pytest.mark.parametrize(
+    ("merge", "normalize"),
+    [
+        ("max", "vocabulary"),
+        ("sum", "constraint"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("max", "constraint"), ("sum", "vocabulary"))),
+    ],
+)
+def test_merged_texts(trie, merge, normalize):
     """Each text once, with its best way or the sum of all its ways."""
     decoder, queries = text_decoder(1), np.random.default_rng(1).normal(size=(BATCH, D))
-    for normalize in ("vocabulary", "constraint"):
-        result = search(
-            decoder, decoder.init_cache(queries, 9, 4), trie, beams=9, max_len=4, normalize=normalize, merge=merge
-        )
-        for query in range(BATCH):
-            reference = Reference(decoder, queries[query], normalize, SEQUENCES)
-            by_text = {}
-            for way, text in SEQUENCES.items():
-                by_text.setdefault(text, []).append((reference.score(way), way))
-            score = {
-                text: max(scored)[0] if merge == "max" else np.logaddexp.reduce([s for s, _ in scored])
-                for text, scored in by_text.items()
-            }
-            expected = sorted(score, key=score.get, reverse=True)
-            found = found_of(result, query)
-            assert [SEQUENCES[way] for way, _ in found] == expected
-            np.testing.assert_allclose([s for _, s in found], [score[text] for text in expected], atol=1e-4)
-            if merge == "max":
-                assert [way for way, _ in found] == [max(by_text[text])[1] for text in expected]
+    result = search(
+        decoder, decoder.init_cache(queries, 9, 4), trie, beams=9, max_len=4, normalize=normalize, merge=merge
+    )
+    for query in range(BATCH):
+        reference = Reference(decoder, queries[query], normalize, SEQUENCES)
+        by_text = {}
+        for way, text in SEQUENCES.items():
+            by_text.setdefault(text, []).append((reference.score(way), way))
+        score = {
+            text: max(scored)[0] if merge == "max" else np.logaddexp.reduce([s for s, _ in scored])
+            for text, scored in by_text.items()
+        }
+        expected = sorted(score, key=score.get, reverse=True)
+        found = found_of(result, query)
+        assert [SEQUENCES[way] for way, _ in found] == expected
+        np.testing.assert_allclose([s for _, s in found], [score[text] for text in expected], atol=1e-4)
+        if merge == "max":
+            assert [way for way, _ in found] == [max(by_text[text])[1] for text in expected]
 
 
 class Unmerged:
@@ -169,16 +181,13 @@ class Unmerged:
         return getattr(self.trie, name)
 
 
-SLOW_BEAMS = [pytest.param(*one, marks=pytest.mark.slow) for one in ((2, 1), (4, None), (9, 1))]
-SLOW_MERGING = [
-    pytest.param(merge, normalize, marks=pytest.mark.slow)
-    for merge, normalize in (("max", "constraint"), ("max", "none"), ("sum", "vocabulary"), ("sum", "none"))
-]
+# Most settings once; all of them together among the slow tests.
+SETTINGS_OF_MERGING = [("max", "vocabulary", 2, 1), ("sum", "constraint", 4, 1)]
+PRODUCT = itertools.product(("max", "sum"), ("vocabulary", "constraint", "none"), (2, 4, 9), (None, 1))
+SETTINGS_OF_MERGING += [pytest.param(*one, marks=pytest.mark.slow) for one in PRODUCT if one not in SETTINGS_OF_MERGING]
 
 
-# Every setting once; all of them together among the slow tests.
-@pytest.mark.parametrize("beams, unroll", [(2, None), (4, 1), (9, None), *SLOW_BEAMS])
-@pytest.mark.parametrize("merge, normalize", [("max", "vocabulary"), ("sum", "constraint"), *SLOW_MERGING])
+@pytest.mark.parametrize("merge, normalize, beams, unroll", SETTINGS_OF_MERGING)
 def test_merged_as_the_search_merges(trie, merge, normalize, beams, unroll):
     """By a decoder that goes on differently after each way to write a text, and with fewer beams than texts."""
     decoder, queries = TableDecoder.random(7, VOCAB, 4, eos_id=3), np.random.default_rng(7).normal(size=(BATCH, D))
@@ -191,7 +200,7 @@ def test_merged_as_the_search_merges(trie, merge, normalize, beams, unroll):
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
-@pytest.mark.parametrize(("merge", "normalize"), [(None, "vocabulary"), ("max", "vocabulary"), ("max", "constraint")])
+@pytest.mark.parametrize(("merge", "normalize"), [(None, "vocabulary"), ("max", "constraint")])
 def test_a_text_with_very_many_continuations(merge, normalize):
     """Their candidates are one list for all beams; two beams may stand at the same text, and then share it."""
     spread = 50  # so that no level is dense in the vocabulary
@@ -206,7 +215,7 @@ def test_a_text_with_very_many_continuations(merge, normalize):
     if merge is not None:
         first = jnp.asarray([ids[t][0] if t > 0 else i for i, t in enumerate(text_of)])
         decoder = dataclasses.replace(decoder, embeddings=decoder.embeddings[first])
-    state = jax.tree.map(lambda leaf: jnp.repeat(leaf, 12, axis=1), trie.initial_state(BATCH))
+    state = jax.tree.map(lambda leaf: np.repeat(leaf, 12, axis=1), call(trie, "initial_state", batch=BATCH))
     shapes = jax.eval_shape(
         lambda state: trie.candidates(state, LogitScores(jnp.zeros((BATCH, 12, vocab))), 12, range(1, 2)), state
     )
@@ -234,17 +243,31 @@ def test_a_text_with_very_many_continuations(merge, normalize):
         np.testing.assert_allclose([s for _, s in found], [s for s, _ in expected[:12]], atol=1e-4)
 
 
-def test_teacher_forcing_and_sampling(trie):
+def test_teacher_forcing(trie):
+    """Of every way, and of one that writes no text."""
     decoder, queries = TableDecoder.random(2, VOCAB, 4, eos_id=3), np.random.default_rng(2).normal(size=(BATCH, D))
-    cache = decoder.init_cache(queries, 30, 4)
-    drawn = jax.jit(sample, static_argnames=("samples", "max_len", "normalize"))(
-        decoder, cache, trie, samples=30, max_len=4, key=jax.random.key(0), normalize="constraint"
-    )
-    assert drawn.valid.all()
+    every = [*SEQUENCES, (IDS[2][0], IDS[6][0])]
+    rows, lengths = np.zeros((len(every), 4), np.int32), np.array([len(way) for way in every])
+    for row, way in zip(rows, every, strict=True):
+        row[: len(way)] = way
     forced = jax.jit(score_docids, static_argnames="normalize")(
-        decoder, cache, drawn.sequences, drawn.lengths, normalize="constraint", constraint=trie
-    )
-    np.testing.assert_allclose(drawn.scores, forced, atol=1e-4)
+        decoder, decoder.init_cache(queries, len(every), 4), np.stack([rows] * BATCH), np.stack([lengths] * BATCH),
+        normalize="constraint", constraint=trie,
+    )  # fmt: skip
+    for query in range(BATCH):
+        reference = Reference(decoder, queries[query], "constraint", SEQUENCES)
+        expected = [reference.score(way) for way in SEQUENCES]
+        np.testing.assert_allclose(forced[query], [*expected, -np.inf], atol=1e-4)
+
+
+@pytest.mark.slow
+def test_sampling(trie):
+    decoder, queries = TableDecoder.random(2, VOCAB, 4, eos_id=3), np.random.default_rng(2).normal(size=(BATCH, D))
+    drawn = jax.jit(sample, static_argnames=("samples", "max_len", "normalize"))(
+        decoder, decoder.init_cache(queries, 30, 4), trie, samples=30, max_len=4, key=jax.random.key(0),
+        normalize="constraint",
+    )  # fmt: skip
+    assert drawn.valid.all()
     for query in range(BATCH):
         reference = Reference(decoder, queries[query], "constraint", SEQUENCES)
         found = found_of(drawn, query)
@@ -258,7 +281,7 @@ def test_filters(trie, docids):
     result = search(
         decoder,
         decoder.init_cache(queries, 9, 4),
-        trie.restrict(jnp.asarray(allowed)),
+        call(trie, "restrict", allowed),
         beams=9,
         max_len=4,
         normalize="vocabulary",
@@ -269,10 +292,9 @@ def test_filters(trie, docids):
         assert texts == {tuple(TEXTS[d]) for d in np.flatnonzero(allowed[query])}
 
 
-@pytest.mark.parametrize("token", [-1, -3, VOCAB])
-def test_no_decoder_id_at_all(trie, token):
-    state = trie.advance(trie.initial_state(1), jnp.full((1, 1), token))
-    assert not trie.allowed(state).any() and not trie.accepts(state).any()
+def test_no_decoder_id_at_all(trie):
+    state = call(trie, "advance", trie.initial_state(3), np.array([[-1], [-3], [VOCAB]]))
+    assert not np.asarray(call(trie, "allowed", state)).any() and not np.asarray(call(trie, "accepts", state)).any()
 
 
 def test_one_id_each_is_the_trie_itself():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gr_jax.constraints import wavelet_matrix
 from gr_jax.constraints.wavelet_matrix import BITS
 
-LENGTHS = (1, 31, 32, BITS - 1, BITS, BITS + 1, 3 * BITS)
+LENGTHS = (1, BITS - 1, BITS, 3 * BITS)
 rank, has = jax.jit(wavelet_matrix.rank), jax.jit(wavelet_matrix.has)
 follow = jax.jit(lambda matrix, *arguments: matrix.follow(*arguments))
 follow_all = jax.jit(lambda matrix, *arguments: matrix.follow_all(*arguments))
@@ -26,11 +26,11 @@ def test_bits_are_counted_before_every_position(seed, length, density):
     np.testing.assert_array_equal(rank(both, position, len(blocks)), np.append(0, np.cumsum(bits))[position])
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 2**20),
     length=st.sampled_from(LENGTHS),
-    shape=st.sampled_from([(1, 2), (3, 6), (5, 32), (9, 300)]),
+    shape=st.sampled_from([(1, 2), (3, 6), (9, 300)]),
 )
 def test_every_symbol_is_counted_in_every_range(seed, length, shape):
     levels, symbols = shape

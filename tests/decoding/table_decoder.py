@@ -26,14 +26,15 @@ class TableDecoder:
     @classmethod
     def random(cls, seed, vocab, max_len, d=8, scale=2.0, **kwargs):
         rng = np.random.default_rng(seed)
-        draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
-        return cls(draw(vocab, d), draw(max_len, d), draw(vocab, d) * scale / np.sqrt(d), **kwargs)
+        draw = lambda rows, size=1.0: jnp.asarray(size * rng.normal(size=(rows, d)), jnp.float32)  # noqa: E731
+        return cls(draw(vocab), draw(max_len), draw(vocab, scale / np.sqrt(d)), **kwargs)
 
     def init_cache(self, queries, beams, max_len):
         """queries: [batch, d]."""
         batch, d = queries.shape
         # Slots that nobody wrote are poisoned: reading one shows in every score.
-        return {"query": jnp.asarray(queries, jnp.float32), "written": jnp.full((batch, max_len, beams, d), jnp.nan)}
+        written = np.full((batch, max_len, beams, d), np.nan, np.float32)
+        return {"query": jnp.asarray(queries, jnp.float32), "written": jnp.asarray(written)}
 
     def step(self, tokens, step, ancestors, cache):
         batch, beam = tokens.shape

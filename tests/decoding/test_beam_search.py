@@ -1,8 +1,10 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gr_jax.constraints import Everything, Trie
@@ -16,6 +18,7 @@ VOCAB, D = 13, 8
 score = jax.jit(score_docids, static_argnames="normalize")
 SETTINGS = ("beams", "max_len", "normalize", "length_penalty", "batch", "unroll", "end_within_beams")
 search = jax.jit(beam_search, static_argnames=SETTINGS)
+restrict = jax.jit(lambda trie, allowed: trie.restrict(allowed))
 
 
 def make_docids(seed, count, max_len, *, eos, tokens=6):
@@ -43,12 +46,52 @@ def found_of(beams, query=0):
     ]
 
 
+@functools.partial(jax.jit, static_argnums=2)
+def _documents(trie, states, most):
+    return trie.documents(states, most)
+
+
+def documents_of(*arguments):
+    return jax.tree.map(np.asarray, _documents(*arguments))
+
+
 def assert_same(actual, expected):
     assert [sequence for _, sequence in actual] == [sequence for _, sequence in expected]
     np.testing.assert_allclose([s for s, _ in actual], [s for s, _ in expected], atol=1e-4)
 
 
-@settings(max_examples=10)
+def check_against_plain_beam_search(seed, count, eos, normalize, beams, unroll, alpha):
+    docids = make_docids(seed, count, 4, eos=eos)
+    trie, steps = Trie.from_docids(docids), docids.max_steps
+    for network in (seed, seed + 1):
+        decoder = TableDecoder.random(network, VOCAB, 5, eos_id=docids.eos_id)
+        queries = query_vectors(2, network + 1)
+        result = run(decoder, trie, queries, beams, steps, normalize=normalize, unroll=unroll, length_penalty=alpha)
+        for query in range(2):
+            reference = Reference(decoder, queries[query], normalize, targets(docids))
+            assert_same(found_of(result, query), plain_beam_search(reference, targets(docids), beams, steps, alpha))
+            if beams >= len(docids):
+                assert_same(found_of(result, query), exhaustive(reference, targets(docids), alpha))
+        assert result.valid.shape == (2, beams)
+        assert np.all(np.isneginf(np.asarray(result.scores)[~np.asarray(result.valid)]))
+
+
+@pytest.mark.parametrize(
+    ("seed", "count", "eos", "normalize", "beams", "unroll", "alpha"),
+    [
+        # A complete docid is passed by what goes on: sums of logits need not fall.
+        (12, 12, False, "none", 1, 1, 0.0),
+        (0, 12, True, "vocabulary", 3, None, 0.8),
+        (1, 12, True, "constraint", 30, 1, 0.0),
+        (2, 12, False, "constraint", 3, None, 0.8),
+    ],
+)
+def test_finds_what_plain_beam_search_finds(seed, count, eos, normalize, beams, unroll, alpha):
+    check_against_plain_beam_search(seed, count, eos, normalize, beams, unroll, alpha)
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**20),
     count=st.sampled_from([1, 2, 12]),
@@ -58,25 +101,8 @@ def assert_same(actual, expected):
     unroll=st.sampled_from([None, 1]),
     alpha=st.sampled_from([0.0, 0.8]),
 )
-# A complete docid is passed by what goes on: sums of logits need not fall.
-@example(seed=12, count=12, eos=False, normalize="none", beams=1, unroll=1, alpha=0.0)
-def test_finds_what_plain_beam_search_finds(seed, count, eos, normalize, beams, unroll, alpha):
-    docids = make_docids(seed, count, 4, eos=eos)
-    trie = Trie.from_docids(docids)
-    decoder = TableDecoder.random(seed, VOCAB, 5, eos_id=docids.eos_id)
-    queries = np.random.default_rng(seed + 1).normal(size=(2, D))
-    steps = docids.max_steps
-    cache = decoder.init_cache(queries, beams, steps)
-    result = search(
-        decoder, cache, trie, beams=beams, max_len=steps, normalize=normalize, unroll=unroll, length_penalty=alpha
-    )
-    for query in range(2):
-        reference = Reference(decoder, queries[query], normalize, targets(docids))
-        assert_same(found_of(result, query), plain_beam_search(reference, targets(docids), beams, steps, alpha))
-        if beams >= len(docids):
-            assert_same(found_of(result, query), exhaustive(reference, targets(docids), alpha))
-    assert result.valid.shape == (2, beams)
-    assert np.all(np.isneginf(np.asarray(result.scores)[~np.asarray(result.valid)]))
+def test_finds_what_plain_beam_search_finds_whatever_the_docids(seed, count, eos, normalize, beams, unroll, alpha):
+    check_against_plain_beam_search(seed, count, eos, normalize, beams, unroll, alpha)
 
 
 def query_vectors(count, seed=5):
@@ -84,9 +110,8 @@ def query_vectors(count, seed=5):
 
 
 def run(decoder, constraint, queries, beams, max_len, **settings):
-    return search(
-        decoder, decoder.init_cache(queries, beams, max_len), constraint, beams=beams, max_len=max_len, **settings
-    )
+    cache = decoder.init_cache(queries, beams, max_len)
+    return jax.tree.map(np.asarray, search(decoder, cache, constraint, beams=beams, max_len=max_len, **settings))
 
 
 def teacher_forced(decoder, found, queries, constraint, normalize):
@@ -98,9 +123,9 @@ def teacher_forced(decoder, found, queries, constraint, normalize):
 @pytest.mark.parametrize(
     "normalize, logits, unroll",
     [
-        ("vocabulary", False, None),
+        pytest.param("vocabulary", False, None, marks=pytest.mark.slow),
         ("level", False, None),
-        ("level", False, 1),
+        pytest.param("level", False, 1, marks=pytest.mark.slow),
         ("level", True, 1),
         ("constraint", False, 1),
     ],
@@ -116,7 +141,7 @@ def test_on_hierarchical_docids_scores_are_teacher_forced_and_states_lead_to_doc
     assert found.valid.all()
     forced = teacher_forced(decoder, found, queries, trie, normalize)
     np.testing.assert_allclose(found.scores, forced, atol=1e-4)
-    documents, counts = trie.documents(found.states, 2)
+    documents, counts = documents_of(trie, found.states, 2)
     for query in range(3):
         reference = Reference(decoder, queries[query], normalize, targets(docids))
         assert_same(
@@ -132,42 +157,39 @@ def test_a_query_does_not_depend_on_its_batch():
     trie, steps = Trie.from_docids(docids), docids.max_steps
     decoder = TableDecoder.random(0, VOCAB, steps, eos_id=1)
     queries = query_vectors(4)
-    together = run(decoder, trie, queries, 5, steps)
+    together = run(decoder, trie, queries, 5, steps, unroll=1)
     for query in range(4):
-        alone = run(decoder, trie, queries[query : query + 1], 5, steps)
+        alone = run(decoder, trie, queries[query : query + 1], 5, steps, unroll=1)
         np.testing.assert_array_equal(alone.sequences[0], together.sequences[query])
         np.testing.assert_allclose(alone.scores[0], together.scores[query], atol=1e-5)
 
 
-@pytest.mark.parametrize("unroll", [None, 1, 2])
+@pytest.mark.parametrize("unroll", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_more_steps_than_docids_need_change_nothing(unroll):
     docids = make_docids(3, 40, 4, eos=True)
     trie = Trie.from_docids(docids)
     decoder = TableDecoder.random(0, VOCAB, 12, eos_id=1)
-    short = run(decoder, trie, query_vectors(2), 5, docids.max_steps)
+    short = run(decoder, trie, query_vectors(2), 5, docids.max_steps, unroll=1)
     long = run(decoder, trie, query_vectors(2), 5, 12, unroll=unroll)
     np.testing.assert_array_equal(long.sequences[:, :, : docids.max_steps], short.sequences)
     np.testing.assert_allclose(long.scores, short.scores, atol=1e-5)
     np.testing.assert_array_equal(long.lengths, short.lengths)
 
 
-@pytest.mark.parametrize("unroll", [None, 1])
-@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize(
+    ("eos", "unroll"),
+    [(True, 1), (False, None), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((True, None), (False, 1)))],
+)
 def test_fewer_docids_than_beams_are_flagged(eos, unroll):
+    """With one document left the constraint leaves no doubt."""
     docids = Docids.build([[3, 4, 5]], vocab_size=VOCAB, eos_id=1 if eos else None)
-    decoder = TableDecoder.random(0, VOCAB, 4)
-    found = run(decoder, Trie.from_docids(docids), query_vectors(2), 4, docids.max_steps, unroll=unroll)
+    decoder, trie = TableDecoder.random(0, VOCAB, 4), Trie.from_docids(docids)
+    found = run(decoder, trie, query_vectors(2), 4, docids.max_steps, unroll=unroll, normalize="constraint")
     assert found.valid.tolist() == [[True, False, False, False]] * 2
     assert found_of(found)[0][1] == tuple(docids.target(0))
-    assert np.isneginf(found.scores[:, 1:]).all() and not found.sequences[:, 1:].any()
-    assert not found.lengths[:, 1:].any()
-
-
-def test_with_one_document_left_the_constraint_leaves_no_doubt():
-    docids = Docids.build([[3, 4, 5]], vocab_size=VOCAB, eos_id=1)
-    decoder = TableDecoder.random(0, VOCAB, 4)
-    found = run(decoder, Trie.from_docids(docids), query_vectors(1), 2, 4, normalize="constraint")
-    np.testing.assert_allclose(found.scores[0, 0], 0.0, atol=1e-6)
+    np.testing.assert_allclose(found.scores[:, 0], 0.0, atol=1e-6)
+    assert np.isneginf(found.scores[:, 1:]).all() and not np.any(found.sequences[:, 1:])
+    assert not np.any(found.lengths[:, 1:])
 
 
 def test_docids_that_need_more_steps_than_there_are_are_not_found():
@@ -189,26 +211,42 @@ def test_a_root_of_a_thousand_children():
             assert_same(found_of(found, query), exhaustive(reference, targets(docids))[:beams])
 
 
-@pytest.mark.parametrize("eos", [True, False])
-@pytest.mark.parametrize("normalize", ["vocabulary", "constraint"])
+@pytest.mark.parametrize(
+    ("normalize", "eos"),
+    [
+        ("vocabulary", True),
+        ("constraint", False),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("vocabulary", False), ("constraint", True))),
+    ],
+)
 def test_each_query_finds_what_a_trie_of_its_allowed_documents_gives(normalize, eos):
     docids = make_docids(4, 40, 4, eos=eos)
     trie, steps = Trie.from_docids(docids), docids.max_steps
     decoder = TableDecoder.random(0, VOCAB, steps)
     queries = query_vectors(3)
     allowed = np.random.default_rng(0).random((3, docids.num_documents)) < [[0.1], [0.5], [0.9]]
-    found = run(decoder, trie.restrict(jnp.asarray(allowed)), queries, 4, steps, normalize=normalize)
-    documents, _ = trie.restrict(jnp.asarray(allowed)).documents(found.states, 1)
+    restricted = restrict(trie, allowed)
+    found = run(decoder, restricted, queries, 4, steps, normalize=normalize, unroll=1 if eos else None)
+    documents, _ = documents_of(restricted, found.states, 1)
     for query in range(3):
         kept = [targets(docids)[row] for row in range(len(docids)) if allowed[query, docids.documents_of(row)[0]]]
         reference = Reference(decoder, queries[query], normalize, kept)
         assert_same(found_of(found, query), plain_beam_search(reference, kept, 4, steps))
-        valid = np.asarray(found.valid[query])
-        assert allowed[query, np.asarray(documents)[query, valid, 0]].all()
+        assert allowed[query, documents[query, found.valid[query], 0]].all()
 
 
-@pytest.mark.parametrize("eos", [True, False])
-@pytest.mark.parametrize("normalize, unroll", [("vocabulary", None), ("vocabulary", 1), ("constraint", None)])
+FLAT = [
+    (normalize, unroll, eos)
+    for normalize, unroll in (("vocabulary", None), ("vocabulary", 1), ("constraint", None))
+    for eos in (True, False)
+]
+FLAT_DEFAULT = {("vocabulary", 1, True), ("constraint", None, False)}
+
+
+@pytest.mark.parametrize(
+    ("normalize", "unroll", "eos"),
+    [pytest.param(*one, marks=() if one in FLAT_DEFAULT else pytest.mark.slow) for one in FLAT],
+)
 def test_candidates_of_all_beams_in_one_list(normalize, unroll, eos):
     docids = make_docids(4, 40, 4, eos=eos)
     trie, steps = Trie.from_docids(docids), docids.max_steps
@@ -232,8 +270,10 @@ class FreeReference(Reference):
         return super().next(prefix)
 
 
-@pytest.mark.parametrize("unroll", [None, 1])
-@pytest.mark.parametrize("eos_id", [1, None])
+@pytest.mark.parametrize(
+    ("eos_id", "unroll"),
+    [(1, None), (None, 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 1), (None, None)))],
+)
 def test_free_text(eos_id, unroll):
     decoder, beams, steps = TableDecoder.random(0, 7, 4, scale=1.0), 3, 4
     queries = query_vectors(2)
@@ -248,8 +288,10 @@ def test_free_text(eos_id, unroll):
         assert_same(found_of(found, query), sorted(complete + live, reverse=True)[:beams])
 
 
-@pytest.mark.parametrize("unroll", [None, 1])
-@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize(
+    ("beams", "unroll"),
+    [(1, 1), (3, None), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, None), (3, 1)))],
+)
 def test_free_text_that_may_end_only_within_the_beams(beams, unroll):
     """As transformers searches; with one beam that is greedy search."""
     decoder, steps, eos_id = TableDecoder.random(1, 5, 5, scale=1.0), 5, 1
@@ -269,8 +311,9 @@ def test_free_text_that_may_end_only_within_the_beams(beams, unroll):
 def test_is_compiled_with_the_trie_as_an_argument():
     docids = make_docids(3, 40, 4, eos=True)
     trie, decoder = Trie.from_docids(docids), TableDecoder.random(0, VOCAB, 5)
+    settings = {"beams": 3, "max_len": 5, "unroll": 1}
     cache = decoder.init_cache(query_vectors(1), 3, 5)
-    jaxpr = jax.make_jaxpr(lambda cache, trie: beam_search(decoder, cache, trie, beams=3, max_len=5))(cache, trie)
+    jaxpr = jax.make_jaxpr(lambda cache, trie: beam_search(decoder, cache, trie, **settings))(cache, trie)
     held = {const.shape for const in jaxpr.consts}
     assert held <= {decoder.embeddings.shape, decoder.places.shape, decoder.table.shape}
 
@@ -280,13 +323,13 @@ def test_a_network_of_another_vocabulary_is_refused(decode):
     docids = Docids.build([[3, 4], [VOCAB]], vocab_size=VOCAB + 1, eos_id=1)
     trie, decoder = Trie.from_docids(docids), TableDecoder.random(0, VOCAB, 3)
     cache = decoder.init_cache(query_vectors(1), 2, 3)
+    arguments, settings = (trie,), {"beams": 2, "max_len": 3}
+    if decode is score_docids:
+        arguments, settings = (jnp.ones((1, 2, 3), jnp.int32), jnp.ones((1, 2), jnp.int32)), {"constraint": trie}
+    elif decode is sample:
+        settings = {"samples": 2, "max_len": 3, "key": jax.random.key(0)}
     with pytest.raises(InputError, match="over 14 tokens, and a network that scores 13"):
-        if decode is score_docids:
-            decode(decoder, cache, jnp.ones((1, 2, 3), jnp.int32), jnp.ones((1, 2), jnp.int32), constraint=trie)
-        elif decode is sample:
-            decode(decoder, cache, trie, samples=2, max_len=3, key=jax.random.key(0))
-        else:
-            decode(decoder, cache, trie, beams=2, max_len=3)
+        jax.eval_shape(lambda: decode(decoder, cache, *arguments, **settings))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,10 @@ def searched(monkeypatch, narrowest, constraint=None, **options):
     return jax.tree.map(np.asarray, found), [width for _, width in sorted(decoder.widths)]
 
 
-@pytest.mark.parametrize("normalize, alpha", [("none", 0.0), ("constraint", 0.8), ("vocabulary", 0.0)])
+@pytest.mark.parametrize(
+    "normalize, alpha",
+    [("constraint", 0.8), *(pytest.param(one, 0.0, marks=pytest.mark.slow) for one in ("none", "vocabulary"))],
+)
 def test_a_beam_that_shrinks_and_grows_again(monkeypatch, normalize, alpha):
     found, widths = searched(monkeypatch, 8, normalize=normalize, length_penalty=alpha)
     assert widths[:5] == [1, 10, 10, 20, 10]
@@ -103,11 +106,9 @@ def lookahead():
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"end_within_beams": True}, id="end_within_beams"),
-        pytest.param({"processors": (Temperature(0.7),)}, id="processors"),
+        pytest.param({"end_within_beams": True, "processors": (Temperature(0.7),), "history": True}, id="several"),
         pytest.param({"merge": "max"}, id="merge"),
         pytest.param({"backoff": Backoff(4, -0.5)}, id="backoff"),
-        pytest.param({"history": True}, id="history"),
         pytest.param({"lookahead": lookahead, "normalize": "none"}, id="lookahead"),
     ],
 )
@@ -131,7 +132,7 @@ def test_what_is_found_does_not_depend_on_it(monkeypatch, options):
     "options",
     [
         pytest.param({"groups": 2, "diversity": 0.5}, id="groups"),
-        pytest.param({"lookahead": lookahead}, id="lookahead"),
+        pytest.param({"lookahead": lookahead}, id="lookahead", marks=pytest.mark.slow),
     ],
 )
 def test_every_step_has_all_beams(monkeypatch, options):

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,11 +35,23 @@ def written(sequences, constraint=None, states=None, step=STEP):
 
 
 def every(scores):
-    return np.asarray(scores.at(jnp.broadcast_to(jnp.arange(VOCAB), (BATCH, BEAM, VOCAB))))
+    return scores.at(jnp.broadcast_to(jnp.arange(VOCAB), (BATCH, BEAM, VOCAB)))
+
+
+@functools.partial(jax.jit, static_argnames=("normalize", "step"))
+def _processed(chain, logits, sequences, constraint, states, normalize, step):
+    scores = process(chain, LogitScores(logits, normalize), written(sequences, constraint, states, step))
+    assert scores.normalize == normalize
+    return every(scores)
+
+
+def processed(chain, logits, sequences, constraint=None, states=None, normalize="vocabulary", step=STEP):
+    """The scores of all tokens."""
+    return np.asarray(_processed(tuple(chain), logits, sequences, constraint, states, normalize, step))
 
 
 def log_softmax(logits):
-    return np.asarray(jax.nn.log_softmax(jnp.asarray(logits)))
+    return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
 
 
 def peers():
@@ -66,8 +80,17 @@ def peers():
     }
 
 
-@pytest.mark.parametrize("on", ["log-probabilities", "logits"])
-@pytest.mark.parametrize("name", peers())
+ON_LOGITS = {"top_p", "repetition", "renormalize"}  # where it could matter most
+
+
+@pytest.mark.parametrize(
+    ("name", "on"),
+    [
+        pytest.param(name, on, marks=pytest.mark.slow if on == "logits" and name not in ON_LOGITS else ())
+        for name in peers()
+        for on in ("log-probabilities", "logits")
+    ],
+)
 def test_as_transformers(case, name, on):
     """On the log-softmaxed scores that transformers' beam search processes, and on logits as its sampling does."""
     torch = pytest.importorskip("torch")
@@ -77,14 +100,13 @@ def test_as_transformers(case, name, on):
     sequences[0, 0, :STEP] = [2, 4, 5, 2, 4, 2]  # 4 may follow 2 no more
     processor, peer, arguments = peers()[name]
     before = log_softmax(logits) if on == "log-probabilities" else logits
-    scores = LogitScores(jnp.asarray(logits), "vocabulary" if on == "log-probabilities" else "constraint")
     expected = getattr(transformers, peer)(*arguments)(
         torch.tensor(sequences[..., :STEP].reshape(BATCH * BEAM, STEP)).long(),
         torch.tensor(before.reshape(BATCH * BEAM, VOCAB)),
     )
-    actual = processor(scores, written(sequences))
-    assert actual.normalize == scores.normalize
-    np.testing.assert_allclose(every(actual), expected.numpy().reshape(logits.shape), atol=1e-5)
+    normalize = "vocabulary" if on == "log-probabilities" else "constraint"
+    actual = processed([processor], logits, sequences, normalize=normalize)
+    np.testing.assert_allclose(actual, expected.numpy().reshape(logits.shape), atol=1e-5)
 
 
 CHAINS = {
@@ -94,27 +116,42 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("normalize", ["vocabulary", "constraint"])
-@pytest.mark.parametrize("chain", CHAINS)
+PARENT = np.array([[2, 0, 0, 1], [1, 1, 2, 0]])
+TOKEN = np.array([[3, 3, 10, 1], [2, 4, 2, 5]])
+
+
+@functools.partial(jax.jit, static_argnames="normalize")
+def _ways_to_ask(chain, logits, sequences, normalize):
+    scores = process(chain, LogitScores(logits, normalize), written(sequences))
+    flat = scores.at_parents(PARENT, TOKEN)
+    total = scores.log_normalizer() if normalize == "constraint" else None
+    return every(scores), scores.top(4), scores.top(2, below=5), scores.between(2, 6), flat, total
+
+
+@pytest.mark.parametrize(
+    ("chain", "normalize"),
+    [
+        ("elementwise", "constraint"),
+        ("cuts", "constraint"),
+        ("bias", "vocabulary"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("elementwise", "vocabulary"), ("cuts", "vocabulary"), ("bias", "constraint"))
+        ),
+    ],
+)
 def test_every_way_to_ask_gives_the_same(case, chain, normalize):
-    logits, sequences = case
-    scores = process(CHAINS[chain], LogitScores(jnp.asarray(logits), normalize), written(sequences))
-    whole = every(scores)
-    assert not np.array_equal(whole, every(LogitScores(jnp.asarray(logits), normalize)))
-    tokens, values = map(np.asarray, scores.top(4))
+    found = jax.tree.map(np.asarray, _ways_to_ask(tuple(CHAINS[chain]), *case, normalize))
+    whole, (tokens, values), (below, least), between, flat, total = found
+    assert not np.allclose(whole, processed((), *case, normalize=normalize))
     np.testing.assert_allclose(values, -np.sort(-whole, axis=-1)[..., :4], atol=1e-6)
     np.testing.assert_allclose(np.take_along_axis(whole, tokens, -1), values, atol=1e-6)
-    below, values = map(np.asarray, scores.top(2, below=5))
-    np.testing.assert_allclose(values, -np.sort(-whole[..., :5], axis=-1)[..., :2], atol=1e-6)
+    np.testing.assert_allclose(least, -np.sort(-whole[..., :5], axis=-1)[..., :2], atol=1e-6)
     assert (below < 5).all()
-    parent = np.array([[2, 0, 0, 1], [1, 1, 2, 0]])
-    token = np.array([[3, 3, 10, 1], [2, 4, 2, 5]])
-    np.testing.assert_allclose(scores.between(2, 6), whole[..., 2:8], atol=1e-6)
-    np.testing.assert_allclose(
-        scores.at_parents(jnp.asarray(parent), jnp.asarray(token)), whole[np.arange(BATCH)[:, None], parent, token]
-    )
+    np.testing.assert_allclose(between, whole[..., 2:8], atol=1e-6)
+    np.testing.assert_allclose(flat, whole[np.arange(BATCH)[:, None], PARENT, TOKEN], rtol=1e-6)
     if normalize == "constraint":
-        np.testing.assert_allclose(scores.log_normalizer(), np.logaddexp.reduce(whole, axis=-1), atol=1e-5)
+        np.testing.assert_allclose(total, np.logaddexp.reduce(whole, axis=-1), atol=1e-5)
 
 
 def test_cuts_compare_allowed_tokens_only(case):
@@ -122,37 +159,36 @@ def test_cuts_compare_allowed_tokens_only(case):
     logits, sequences = case
     docids = Docids.build([[2, 3], [4, 5], [6, 7], [8, 9]], vocab_size=VOCAB)
     constraint = Trie.from_docids(docids)
-    here = written(sequences, constraint)
     allowed = np.isin(np.arange(VOCAB), [2, 4, 6, 8])
     masked = np.where(allowed, log_softmax(logits), -np.inf)
-    scores = LogitScores(jnp.asarray(logits))
-    top = every(processors.TopK(2)(scores, here))
+    top = processed([processors.TopK(2)], *case, constraint)
     np.testing.assert_array_equal((top > -np.inf) & allowed, masked >= -np.sort(-masked, axis=-1)[..., 1:2])
     probability = np.exp(masked) / np.exp(masked).sum(-1, keepdims=True)
-    kept = (every(processors.TopP(0.6)(scores, here)) > -np.inf) & allowed
+    kept = (processed([processors.TopP(0.6)], *case, constraint) > -np.inf) & allowed
     for p, k in zip(probability.reshape(-1, VOCAB), kept.reshape(-1, VOCAB), strict=True):
         order = np.argsort(-p)
         needed = int(np.searchsorted(np.cumsum(p[order]), 0.6)) + 1
         assert set(np.flatnonzero(k)) == set(order[:needed])
-    total = np.exp(every(processors.Renormalize()(scores, here)))[..., allowed].sum(-1)
+    total = np.exp(processed([processors.Renormalize()], *case, constraint))[..., allowed].sum(-1)
     np.testing.assert_allclose(total, 1.0, atol=1e-5)
 
 
 def test_dead_states_stay_dead_and_are_no_nan(case):
-    logits, sequences = case
     constraint = Trie.from_docids(Docids.build([[2, 3], [4, 5]], vocab_size=VOCAB))
-    states = jax.tree.map(lambda x: jnp.repeat(x, BEAM, axis=1), constraint.initial_state(BATCH))
-    dead = constraint.advance(states, jnp.full((BATCH, BEAM), 9))
+
+    @jax.jit
+    def dead():
+        states = jax.tree.map(lambda x: jnp.repeat(x, BEAM, axis=1), constraint.initial_state(BATCH))
+        return constraint.advance(states, jnp.full((BATCH, BEAM), 9))
+
     chain = [processors.TopP(0.5), processors.MinP(0.5), processors.TopK(2), processors.Renormalize()]
-    scores = process(chain, LogitScores(jnp.asarray(logits)), written(sequences, constraint, dead))
-    assert not np.isnan(every(scores)).any()
+    assert not np.isnan(processed(chain, *case, constraint, dead())).any()
 
 
 def test_ties_stay_together(case):
-    _, sequences = case
-    flat = LogitScores(jnp.zeros((BATCH, BEAM, VOCAB)))
+    flat = np.zeros((BATCH, BEAM, VOCAB), np.float32)
     for processor in (processors.TopK(2), processors.TopP(0.2), processors.MinP(1.0), processors.TopP(1.0)):
-        assert np.isfinite(every(processor(flat, written(sequences)))).all()
+        assert np.isfinite(processed([processor], flat, case[1])).all()
 
 
 def test_traced_steps_and_settings(case):
@@ -161,9 +197,7 @@ def test_traced_steps_and_settings(case):
 
     @jax.jit
     def run(step, chain):
-        return process(chain, LogitScores(jnp.asarray(logits)), written(sequences, step=step)).at(
-            jnp.broadcast_to(jnp.arange(VOCAB), (BATCH, BEAM, VOCAB))
-        )
+        return every(process(chain, LogitScores(jnp.asarray(logits)), written(sequences, step=step)))
 
     def chain(scale):
         p = processors
@@ -177,12 +211,13 @@ def test_traced_steps_and_settings(case):
         ]
 
     for step, scale in ((0, 0.5), (1, 0.7), (LENGTH, 0.9)):
-        expected = every(process(chain(scale), LogitScores(jnp.asarray(logits)), written(sequences, step=step)))
+        expected = processed(chain(scale), logits, sequences, step=step)
         np.testing.assert_allclose(run(jnp.int32(step), chain(scale)), expected, atol=1e-5)
     assert run._cache_size() == 1
 
 
-def test_beam_search_with_processors():
+@pytest.mark.parametrize("normalize", ["constraint", pytest.param("vocabulary", marks=pytest.mark.slow)])
+def test_beam_search_with_processors(normalize):
     """Beams as wide as the tree find the best of all sequences under the processed scores."""
     sequences = [[2, 3, 4], [2, 3, 5], [2, 5, 2], [4, 4, 4], [4, 3, 2], [5, 2, 3], [5, 5, 5]]
     docids = Docids.build(sequences, vocab_size=VOCAB)
@@ -195,17 +230,17 @@ def test_beam_search_with_processors():
         processors.NoRepeatNgram(2),
     )
     cache = decoder.init_cache(queries, 8, 3)
-    for normalize in ("vocabulary", "constraint"):
-        beams = jax.jit(beam_search, static_argnames=("beams", "max_len", "normalize"))(
-            decoder, cache, Trie.from_docids(docids), beams=8, max_len=3, normalize=normalize, processors=chain
-        )
-        for query in range(2):
-            reference = _ProcessedReference(decoder, queries[query], normalize, docids)
-            expected = [item for item in exhaustive(reference, sequences) if np.isfinite(item[0])]
-            valid = np.asarray(beams.valid[query])
-            assert [tuple(s) for s in np.asarray(beams.sequences[query])[valid].tolist()] == [s for _, s in expected]
-            np.testing.assert_allclose(np.asarray(beams.scores[query])[valid], [s for s, _ in expected], atol=1e-4)
-            assert len(expected) == 5  # all but [4, 4, 4] and [5, 5, 5], which repeat a pair
+    beams = jax.jit(beam_search, static_argnames=("beams", "max_len", "normalize"))(
+        decoder, cache, Trie.from_docids(docids), beams=8, max_len=3, normalize=normalize, processors=chain
+    )
+    beams = jax.tree.map(np.asarray, beams)
+    for query in range(2):
+        reference = _ProcessedReference(decoder, queries[query], normalize, docids)
+        expected = [item for item in exhaustive(reference, sequences) if np.isfinite(item[0])]
+        valid = beams.valid[query]
+        assert [tuple(s) for s in beams.sequences[query][valid].tolist()] == [s for _, s in expected]
+        np.testing.assert_allclose(beams.scores[query][valid], [s for s, _ in expected], atol=1e-4)
+        assert len(expected) == 5  # all but [4, 4, 4] and [5, 5, 5], which repeat a pair
 
 
 class _ProcessedReference(Reference):

@@ -1,5 +1,7 @@
 """Merging, groups, backoff and history of beam search, against the same with lists."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,9 +76,16 @@ def test_merging_leaves_the_best_of_each_text(seed, how, missing):
         np.testing.assert_allclose(merged[row], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("unroll, alpha", [(None, 0.0), (1, 0.7)])
-@pytest.mark.parametrize("eos", [True, False])
-@pytest.mark.parametrize("how", ["max", "sum"])
+def some(default, *rest):
+    """These by default, and all others with --slow."""
+    every = itertools.product(*rest)
+    return [*default, *(pytest.param(*one, marks=pytest.mark.slow) for one in every if one not in default)]
+
+
+@pytest.mark.parametrize(
+    ("how", "eos", "unroll", "alpha"),
+    some([("max", True, 1, 0.7), ("sum", False, None, 0.0)], ("max", "sum"), (True, False), (None, 1), (0.0, 0.7)),
+)
 def test_hypotheses_of_the_same_text_are_merged(how, eos, unroll, alpha):
     trie, targets, decoder = make(eos)
     constraint = TextTrie(trie, jnp.asarray(LETTERS, jnp.int32))
@@ -88,7 +97,7 @@ def test_hypotheses_of_the_same_text_are_merged(how, eos, unroll, alpha):
         assert len({tuple(LETTERS[list(t)]) for _, t in expected}) == len(expected)
 
 
-@pytest.mark.parametrize("how", ["max", "sum"])
+@pytest.mark.parametrize("how", ["sum", pytest.param("max", marks=pytest.mark.slow)])
 def test_merged_texts_that_differ_in_their_last_letter_only_are_those_of_brute_force(how):
     """Where merged hypotheses are complete, nothing depends on which of them went on."""
     docids = Docids.build([(token,) for token in range(2, 12)], vocab_size=VOCAB)
@@ -103,13 +112,12 @@ def test_merged_texts_that_differ_in_their_last_letter_only_are_those_of_brute_f
         assert len(expected) < len(targets)
 
 
-@pytest.mark.parametrize("unroll", [None, 1])
-@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize(("eos", "unroll"), some([(True, 1), (False, None)], (True, False), (None, 1)))
 def test_groups_avoid_what_groups_before_them_chose(eos, unroll):
     trie, targets, decoder = make(eos)
     for diversity in (0.0, 1.5):
         found = run(decoder, trie, 6, groups=3, diversity=diversity, unroll=unroll)
-        forced = score_docids(
+        forced = jax.jit(score_docids)(
             decoder, decoder.init_cache(QUERIES, 6, STEPS), jnp.asarray(found.sequences), jnp.asarray(found.lengths)
         )
         np.testing.assert_allclose(found.scores[found.valid], np.asarray(forced)[found.valid], atol=1e-4)
@@ -130,8 +138,7 @@ def test_docids_that_several_groups_found_are_merged():
         assert_same(found_of(found, query), plain_beam_search(reference, targets, 2, STEPS))
 
 
-@pytest.mark.parametrize("unroll", [None, 1])
-@pytest.mark.parametrize("eos", [1, None])
+@pytest.mark.parametrize(("eos", "unroll"), some([(1, None), (None, 1)], (1, None), (None, 1)))
 def test_groups_with_fewer_extensions_than_beams(eos, unroll):
     docids = Docids.build([[3, 4, 5], [3, 4, 6]], vocab_size=VOCAB, eos_id=eos)
     targets = [tuple(docids.target(row)) for row in range(2)]
@@ -145,10 +152,11 @@ def test_groups_with_fewer_extensions_than_beams(eos, unroll):
 
 def test_what_several_groups_found_is_not_summed():
     trie, targets, decoder = make(True)
-    found = run(decoder, TextTrie(trie, jnp.asarray(LETTERS, jnp.int32)), 6, groups=3, merge="sum")
-    alone = run(decoder, TextTrie(trie, jnp.asarray(LETTERS, jnp.int32)), 2, merge="sum")
+    found = run(decoder, TextTrie(trie, jnp.asarray(LETTERS, jnp.int32)), 6, groups=3, merge="sum", unroll=1)
     for query in range(2):  # three times the same group
-        assert_same(found_of(found, query), found_of(alone, query))
+        reference = Reference(decoder, QUERIES[query], "vocabulary", targets)
+        alone, _ = search_plainly(reference, targets, 2, STEPS, letters=LETTERS, merge="sum")
+        assert_same(found_of(found, query), alone)
 
 
 def test_one_group_without_diversity_is_beam_search():
@@ -159,8 +167,7 @@ def test_one_group_without_diversity_is_beam_search():
     np.testing.assert_array_equal(kept, -np.sort(-scores)[:, :5])
 
 
-@pytest.mark.parametrize("unroll", [None, 1])
-@pytest.mark.parametrize("threshold", [-np.inf, -2.0, 0.0])
+@pytest.mark.parametrize(("threshold", "unroll"), some([(-2.0, 1), (0.0, None)], (-np.inf, -2.0, 0.0), (None, 1)))
 def test_siblings_re_enter_after_an_unsure_prefix(threshold, unroll):
     trie, targets, decoder = make(True)
     backoff = Backoff(extra=3, threshold=threshold)
@@ -175,17 +182,18 @@ def test_siblings_re_enter_after_an_unsure_prefix(threshold, unroll):
             assert_same(expected, plain_beam_search(reference, targets, 5, STEPS)[:2])
 
 
-@pytest.mark.parametrize("unroll", [None, 1])
-@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize(("eos", "unroll"), some([(True, 1), (False, None)], (True, False), (None, 1)))
 def test_history_holds_every_hypothesis_that_was_kept(eos, unroll):
     trie, targets, decoder = make(eos)
     found = run(decoder, trie, 4, history=True, unroll=unroll, cache_beams=4)
-    history, sequences = found.history, np.asarray(found.history.sequences())
+    history, sequences = found.history, np.asarray(jax.jit(lambda history: history.sequences())(found.history))
     assert history.complete[1, 2].tolist() == [False] * 4 + [True] * 4
-    plain = run(decoder, trie, 4, unroll=unroll)
+    plain = run(decoder, trie, 4, unroll=unroll) if unroll else found._replace(history=None)
     jax.tree.map(np.testing.assert_array_equal, found._replace(history=None), plain)
-    states = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(2, -1, *leaf.shape[3:]), history.states)
-    documents = np.asarray(trie.documents(states, 99)[0]).reshape(2, STEPS, 8, 99)
+    states = jax.tree.map(lambda leaf: leaf.reshape(2, -1, *leaf.shape[3:]), history.states)
+    documents = np.asarray(jax.jit(lambda trie, states: trie.documents(states, 99)[0])(trie, states)).reshape(
+        2, STEPS, 8, 99
+    )
     for query in range(2):
         reference = Reference(decoder, QUERIES[query], "vocabulary", targets)
         _, steps = search_plainly(reference, targets, 4, STEPS)
@@ -205,8 +213,8 @@ def test_history_holds_every_hypothesis_that_was_kept(eos, unroll):
 
 def test_processors_change_what_is_searched():
     trie, targets, decoder = make(True)
-    found = run(decoder, trie, 4, processors=(Temperature(2.0), Temperature(0.25)))
-    plain = run(decoder, trie, 4)
+    found = run(decoder, trie, 4, processors=(Temperature(2.0), Temperature(0.25)), unroll=1)
+    plain = run(decoder, trie, 4, unroll=1)
     np.testing.assert_array_equal(found.sequences, plain.sequences)
     np.testing.assert_allclose(found.scores, plain.scores * 2.0, rtol=1e-5)
 

@@ -30,19 +30,28 @@ def make(eos):
     return docids, targets, matrix, decoder
 
 
-@pytest.mark.parametrize("eos", [True, False])
 @pytest.mark.parametrize(
-    "normalize, flat", [("vocabulary", False), ("level", False), ("constraint", False), ("constraint", True)]
+    "normalize, flat, eos",
+    [
+        ("vocabulary", False, True),
+        ("level", False, True),
+        ("constraint", False, False),
+        ("constraint", True, True),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("vocabulary", False, False), ("level", False, False), ("constraint", False, True))
+        ),
+    ],
 )
-def test_scores_of_whole_docids(eos, normalize, flat):
+def test_scores_of_whole_docids(normalize, flat, eos):
     docids, targets, matrix, decoder = make(eos)
     queries = np.random.default_rng(2).normal(size=(3, 8))
     n, steps = matrix.shape
     scores = score(
         decoder,
         decoder.init_cache(queries, n, steps),
-        jnp.broadcast_to(jnp.asarray(matrix), (3, n, steps)),
-        jnp.broadcast_to(jnp.asarray([len(target) for target in targets]), (3, n)),
+        np.broadcast_to(matrix, (3, n, steps)),
+        np.broadcast_to([len(target) for target in targets], (3, n)),
         normalize=normalize,
         constraint=FlatTrie(Trie.from_docids(docids)) if flat else Trie.from_docids(docids),
     )
@@ -69,13 +78,11 @@ def test_what_the_constraint_does_not_allow_is_impossible():
 
 def test_everything_is_normalised_over_the_vocabulary():
     _, _, matrix, decoder = make(True)
-    sequences = jnp.asarray(matrix)[None]
-    lengths = jnp.full(sequences.shape[:2], 2)
+    sequences = matrix[None]
+    lengths = np.full(sequences.shape[:2], 2)
     settings = (decoder, decoder.init_cache(np.zeros((1, 8)), *matrix.shape), sequences, lengths)
     np.testing.assert_allclose(
-        score_docids(*settings, normalize="constraint", constraint=Everything(16, 1)),
-        score_docids(*settings),
-        atol=1e-5,
+        score(*settings, normalize="constraint", constraint=Everything(16, 1)), score(*settings), atol=1e-5
     )
 
 
@@ -87,30 +94,27 @@ def test_refuses():
         score_docids(*settings, normalize="softmax")
 
 
-@pytest.mark.parametrize("slots", [2, 3, 50])
+@pytest.mark.parametrize("slots", [3, *(pytest.param(slots, marks=pytest.mark.slow) for slots in (2, 50))])
 def test_every_wanted_prefix_is_scored(slots):
-    _, targets, matrix, decoder = make(True)
+    _, _, matrix, decoder = make(True)
     rng = np.random.default_rng(3)
     queries = rng.normal(size=(2, 8))
     n, steps = matrix.shape
-    sequences = jnp.broadcast_to(jnp.asarray(matrix), (2, n, steps))
+    sequences = np.broadcast_to(matrix, (2, n, steps))
     lengths = rng.integers(0, steps + 1, (2, n)).astype(np.int32)
-    found = jax.jit(prefix_scores, static_argnames="slots")(
-        decoder, decoder.init_cache(queries, slots, steps), sequences, jnp.asarray(lengths), slots=slots
-    )
+    compute, cache = jax.jit(prefix_scores, static_argnames="slots"), decoder.init_cache(queries, slots, steps)
+    found = np.asarray(compute(decoder, cache, sequences, lengths, slots=slots))
     assert found.shape == (2, n, steps) and len(np.unique(lengths)) == steps + 1
     short = np.minimum(lengths, 1)
     short[1] = 0  # nothing of the second query
-    first = prefix_scores(
-        decoder, decoder.init_cache(queries, slots, steps), sequences, jnp.asarray(short), slots=slots
-    )
+    first = compute(decoder, cache, sequences, short, slots=slots)
     np.testing.assert_allclose(
         first, np.where(np.arange(steps) < short[..., None], found, -np.inf), rtol=1e-5, atol=1e-5
     )
-    none = prefix_scores(decoder, decoder.init_cache(queries, slots, steps), sequences, jnp.zeros_like(lengths), slots)
-    assert np.isneginf(none).all()
-    assert prefix_scores(decoder, None, sequences[:, :0], jnp.zeros((2, 0), jnp.int32), slots).shape == (2, 0, steps)
+    assert np.isneginf(compute(decoder, cache, sequences, np.zeros_like(lengths), slots=slots)).all()
+    assert prefix_scores(decoder, None, sequences[:, :0], np.zeros((2, 0), np.int32), slots).shape == (2, 0, steps)
+    cache = decoder.init_cache(queries, n, steps)
     for length in range(1, steps + 1):
-        whole = score(decoder, decoder.init_cache(queries, n, steps), sequences, jnp.full((2, n), length))
+        whole = score(decoder, cache, sequences, np.full((2, n), length))
         expected = np.where(lengths >= length, whole, -np.inf)
         np.testing.assert_allclose(found[:, :, length - 1], expected, rtol=1e-5, atol=1e-5)

@@ -54,6 +54,7 @@ def test_it_retrieves_and_its_settings_are_its_key(example, beir, tmp_path):
     assert any("weight: 0.5 → 0.25" in line for line in said)
 
 
+@pytest.mark.slow
 def test_all_of_the_weight_on_queries_is_their_mean(example, beir, tmp_path):
     """Against the same by hand: with one query a document, its vector is that query's."""
     from gr_jax.stages.negatives import load_encoder

@@ -44,6 +44,7 @@ def on_meshes(system, tmp_path_factory):
     return results
 
 
+@pytest.mark.slow  # losses are compared in tests/training, answers in tests/retrievers
 def test_eight_devices_give_the_same_losses_and_answers_however_they_are_laid_out(on_meshes):
     losses, ranking = on_meshes[8, 1]
     other_losses, other_ranking = on_meshes[2, 4]

@@ -52,7 +52,7 @@ def parameters(config):
     return jax.tree.map(lambda x: np.asarray(x + 0.3 * random.normal(size=x.shape), np.float32), params)
 
 
-@pytest.fixture(scope="module", params=range(len(CONFIGS)))
+@pytest.fixture(scope="module", params=[pytest.param(n, marks=[pytest.mark.slow] * (n in (0, 2))) for n in range(4)])
 def written(request, vocabulary, tmp_path_factory):
     """(the document side's folder, what `sentence_encoders` says of TEXTS on both sides)."""
     config = CONFIGS[request.param]

@@ -1,9 +1,6 @@
 """`gr-jax docids`: what it finds, prints and draws."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,9 +8,8 @@ import pytest
 from gr_jax import docids as docids_lib
 from gr_jax.errors import InputError
 from launch.docids import draw, find_docids
+from tests.bad_input.conftest import launch as forked
 from tests.systems.gdr import small_gdr
-
-CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +20,7 @@ def docids() -> docids_lib.Docids:
 
 def test_describes_and_draws(docids, tmp_path):
     docids.save(tmp_path / "run" / "index" / "retriever" / "docids")
-    said = subprocess.run(
-        [sys.executable, "-m", "launch.docids", f"--index={tmp_path / 'run'}", f"--picture={tmp_path / 'tree.svg'}"],
-        cwd=CHECKOUT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    said = forked("docids", f"--index={tmp_path / 'run'}", f"--picture={tmp_path / 'tree.svg'}").stdout
     assert said == f"{docids_lib.describe(docids_lib.statistics(docids))}\nPicture: {tmp_path / 'tree.svg'}\n"
     assert (tmp_path / "tree.svg").read_bytes() == draw(docids, pathlib.Path("other.svg"), 6)
     assert draw(docids, pathlib.Path("tree.png"), 2)[:4] == b"\x89PNG"

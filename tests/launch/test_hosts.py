@@ -68,12 +68,13 @@ PROGRAM = """
 import json, sys
 from gr_jax.errors import InputError
 from launch import hosts
-port, processes, process, said = json.loads(sys.argv[1])
+port, processes, process, *told = json.loads(sys.argv[1])
 hosts.START_S = 8
 try:
     hosts.start(hosts.Cluster(f"127.0.0.1:{port}", processes, process))
-    hosts.agree(said)
-    print("said: agreed", file=sys.stderr)
+    for said in told:
+        hosts.agree(said)
+        print("said: agreed", file=sys.stderr)
 except InputError as error:
     print("said: error:", error, file=sys.stderr)
 """
@@ -85,26 +86,23 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def together(*said: str, processes: int = 0) -> list[str]:
-    """What each process says last."""
+def together(*told: list[str]) -> list[list[str]]:
+    """What each process says of the configurations that it is told."""
     port = free_port()
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps([port, processes or len(said), process, one])],
+            [sys.executable, "-c", PROGRAM, json.dumps([port, len(told), process, *one])],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
-        for process, one in enumerate(said)
+        for process, one in enumerate(told)
     ]  # fmt: skip
     lines = [one.communicate(timeout=240)[1].splitlines() for one in started]
-    return [next(line.removeprefix("said: ") for line in its if line.startswith("said: ")) for its in lines]
+    return [[line.removeprefix("said: ") for line in its if line.startswith("said: ")] for its in lines]
 
 
-def test_real_processes_start_and_agree():
-    assert together("the same", "the same") == ["agreed", "agreed"]
-
-
-def test_another_configuration_is_named_in_every_process():
-    for said in together("one", "another"):
+def test_real_processes_start_and_agree_until_each_names_another_configuration():
+    for agreed, said in together(["the same", "one"], ["the same", "another"]):
+        assert agreed == "agreed"
         assert said.startswith("error: processes differ in configuration (got 'process 0 and process 1')")
 
 

@@ -72,8 +72,9 @@ PROGRAMS = sorted({*main.PROGRAMS} - {"cluster"})  # which is a package, see tes
 WITH_GIN = {"recipe", "train", "index"}
 
 
-@pytest.mark.parametrize("flag", ["--help", "-h", "--helpshort"])
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "flag"), [*((program, "--help") for program in PROGRAMS), ("search", "-h"), ("search", "--helpshort")]
+)
 def test_help_says_how_and_is_no_failure(program, flag):
     done = forked(program, flag)
     assert done.returncode == 0 and not done.stderr
@@ -220,7 +221,8 @@ def test_retrieve_evaluate_and_search_give_what_was_measured(memorised, tmp_path
     index, results = memorised.model_dir / "index", memorised.model_dir / "results"
     qrels = f"--qrels={results / 'qrels' / 'test.tsv'}"
     output = tmp_path / "run.trec"
-    launch("retrieve", f"--index={index}", f"--queries={results / 'queries.jsonl'}", qrels, f"--output={output}")
+    told = (f"--index={index}", f"--queries={results / 'queries.jsonl'}", qrels, f"--output={output}")
+    assert forked("retrieve", *told).returncode == 0
     found, expected = Run.load(output), Run.load(results / "runs" / "DSI.test.trec")
     assert list(found) == list(expected)
     for query, hits in expected.items():
@@ -229,7 +231,7 @@ def test_retrieve_evaluate_and_search_give_what_was_measured(memorised, tmp_path
     launch("evaluate", f"--run={output}", qrels, f"--output={tmp_path / 'metrics.json'}")
     metrics = json.loads((results / "metrics.json").read_text())["test"]["DSI"]
     assert json.loads((tmp_path / "metrics.json").read_text()) == pytest.approx(metrics)
-    said = launch("search", f"--index={index}", "--k=2", "where is the red cat")
+    said = forked("search", f"--index={index}", "--k=2", "where is the red cat").stdout
     best, second = memorised.searcher.search("where is the red cat", 2)
     assert best.title == "red cat" and f"1. {best}" in said and f"2. {second}" in said
 

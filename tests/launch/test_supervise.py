@@ -26,13 +26,13 @@ if kind == "fails" or (kind == "fails once" and first and process == "1"):
     sys.exit(9)
 if kind == "bad input" and process == "1":
     sys.exit(2)
-for _ in range(20 if first and kind != "ends" else 2):
-    time.sleep(1)
+for _ in range(20 if first else 2):
+    time.sleep(1 if first else 0.1)
 """
 SUPERVISOR = """
 import json, pathlib, sys
 from launch import supervise
-supervise._GATHER_S = 20.0
+supervise._GATHER_S, supervise._LOOK_S = 20.0, 0.1
 process, restarts, command, watch = json.loads(sys.argv[1])
 def say(line): print(line, flush=True)
 told = dict(restarts=restarts, within=600.0, silent=5.0, still=60.0, say=say)
@@ -65,10 +65,6 @@ def sign_of(folder, attempt, process):
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     return json.loads(file.read_text())
-
-
-def test_they_end_with_their_processes(tmp_path):
-    assert ended(supervised(tmp_path, "ends")) == [("", 0), ("", 0)]
 
 
 def test_a_stopped_process_is_named_and_all_start_again(tmp_path):

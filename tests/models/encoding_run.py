@@ -42,28 +42,28 @@ class Watched(Digests):
 
     Args:
       log: gets a line for every text that is begun.
-      batches: a connection that is told of every batch.
-      seconds: what a batch takes.
+      seconds: what a batch takes; where it takes any, each is printed.
     """
 
-    def __init__(self, log, batches, seconds):
-        self._log, self._batches, self._seconds = log, batches, seconds
+    def __init__(self, log, seconds):
+        self._log, self._seconds = log, seconds
 
     def encode(self, texts, *, batch_size, max_length, advance):
         with open(self._log, "a") as log:
             log.writelines(f"{text.split()[0]}\n" for text in texts)
         for start in range(0, len(texts), batch_size):
-            self._batches.send("batch")
-            time.sleep(self._seconds)
+            if self._seconds:
+                print("batch", flush=True)
+                time.sleep(self._seconds)
             advance(len(texts[start : start + batch_size]))
         return super().encode(texts, batch_size=batch_size, max_length=max_length, advance=advance)
 
 
-def run(folder: pathlib.Path, batches, seconds: float) -> None:
+def run(folder: pathlib.Path, seconds: float) -> None:
     """Encodes the texts into `folder/embeddings`, after a line in `folder/log`."""
     with open(folder / "log", "a") as file:
         file.write("start\n")
     encode_corpus(
-        Watched(folder / "log", batches, seconds), texts(), folder / "embeddings", shard_size=SHARD, batch_size=2,
+        Watched(folder / "log", seconds), texts(), folder / "embeddings", shard_size=SHARD, batch_size=2,
         max_length=32, process=(0, 1),
     )  # fmt: skip

@@ -1,7 +1,5 @@
 """Shards, restarts, processes and devices: always the vectors that one call of the encoder gives."""
 
-import contextlib
-import multiprocessing
 import pathlib
 import random
 import signal
@@ -17,6 +15,7 @@ from gr_jax import storage
 from gr_jax.errors import InputError
 from gr_jax.models import encode_corpus, load_embeddings, shards
 from gr_jax.models.sentence_encoder import plan_batches
+from tests import forking
 from tests.models import encoding_run
 
 TEXTS = encoding_run.texts()
@@ -216,51 +215,28 @@ def test_half_removed_shards_and_those_of_other_settings_are_no_obstacle(tmp_pat
     assert not (tmp_path / "embeddings.shards").exists()
 
 
-@pytest.fixture(scope="module")
-def processes():
-    """New ones are forked from one that has imported everything and has not begun to compute."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.models.encoding_run"])
-    return context
-
-
-def start(processes, folder, seconds):
-    batches, theirs = processes.Pipe(duplex=False)
-    process = processes.Process(target=encoding_run.run, args=(folder, theirs, seconds))
-    process.start()
-    theirs.close()
-    return process, batches
-
-
-def finish(process, batches):
-    with contextlib.suppress(EOFError):
-        while True:
-            batches.recv()
-    process.join()
-    assert process.exitcode == 0
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
-def test_killed_at_random_moments(tmp_path, processes, seed):
+def test_killed_at_random_moments(tmp_path, seed):
     chosen, killed = random.Random(seed), 0
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "killed").mkdir()
-    finish(*start(processes, tmp_path / "whole", 0))
-    for _ in range(3):
-        process, batches = start(processes, tmp_path / "killed", 0.05)
-        with contextlib.suppress(EOFError):
-            for _ in range(chosen.randint(1, 12)):
-                batches.recv()
+    whole, folder, output = (tmp_path / name for name in ("whole", "killed", "output"))
+    for made in (whole, folder):
+        made.mkdir()
+    encoding_run.run(whole, 0)
+    for _ in range(3 if seed else 2):
+        output.write_text("")
+        process, batches = forking.start(encoding_run.run, folder, 0.05, output=output), chosen.randint(1, 12)
+        while process.is_alive() and output.read_text().count("batch") < batches:
+            time.sleep(0.005)
         time.sleep(chosen.uniform(0, 0.1))
         process.kill()
         process.join()
         killed += process.exitcode == -signal.SIGKILL
     assert killed
-    finish(*start(processes, tmp_path / "killed", 0))
+    encoding_run.run(folder, 0)
 
-    files = [tmp_path / name / "embeddings" / "vectors.npy" for name in ("whole", "killed")]
+    files = [made / "embeddings" / "vectors.npy" for made in (whole, folder)]
     assert files[0].read_bytes() == files[1].read_bytes()
-    starts = (tmp_path / "killed" / "log").read_text().split("start\n")[1:]
+    starts = (folder / "log").read_text().split("start\n")[1:]
     begun = [list(map(int, lines.split())) for lines in starts]
     assert {number for numbers in begun for number in numbers} == set(range(len(TEXTS)))
     for earlier, numbers in enumerate(begun):

@@ -1,21 +1,25 @@
+import functools
+
 import jax
 import numpy as np
 import pytest
 
 from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, EncoderDecoder, T5Config, initialise_docid_tables
+from tests import compiled
 
 WIDTH = 12
 ENCODER = BertConfig(vocab_size=20, emb_dim=WIDTH, num_heads=2, num_encoder_layers=1, mlp_dim=8, max_positions=8)
 TOKENS = np.ones((1, 4), np.int32)
 
 
+@functools.cache
 def network(width=WIDTH, *, tied=False, residual=True):
     decoder = T5Config(
         vocab_size=9, emb_dim=width, num_heads=2, head_dim=4, num_decoder_layers=1, mlp_dim=8, logits_via_embedding=tied
     )
     module = EncoderDecoder(ENCODER, decoder, query_residual=residual)
-    return module, jax.jit(module.init)(jax.random.key(0), TOKENS, TOKENS)["params"]
+    return module, jax.device_get(jax.jit(module.init)(jax.random.key(0), TOKENS, TOKENS)["params"])
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def vectors():
 
 
 def output_table(module, params):
-    return np.asarray(module.apply({"params": params}, method="output_table"))
+    return np.asarray(compiled.run(module, params, method="output_table"))
 
 
 @pytest.mark.parametrize("tied", (False, True))
@@ -36,8 +40,8 @@ def test_untrained_logits_are_cosines_over_temperature(tied, vectors):
     module, params = network(tied=tied)
     params = initialise_docid_tables(params, vectors, 0.05)
     source, target = np.array([[3, 5, 7, 0]], np.int32), np.zeros((1, 1), np.int32)
-    logits = jax.jit(module.apply)({"params": params}, source, target)[0, 0]
-    query = np.asarray(module.apply({"params": params}, source, method="encode"))[0, :3].mean(0)
+    logits = np.asarray(compiled.run(module, params, source, target))[0, 0]
+    query = np.asarray(compiled.run(module, params, source, method="encode"))[0, :3].mean(0)
     np.testing.assert_allclose(logits[2:7], 20 * vectors[2:] @ (query / np.linalg.norm(query)), atol=1e-4)
 
 
@@ -59,7 +63,7 @@ def test_rows_without_a_vector_keep_what_they_have(vectors):
     jax.tree.map(np.testing.assert_array_equal, before, params)  # what was given is left as it was
 
 
-@pytest.mark.parametrize("width", (8, 12, 20))
+@pytest.mark.parametrize("width", (8, 12, pytest.param(20, marks=pytest.mark.slow)))
 def test_input_embeddings_keep_directions_at_the_size_of_random_rows(width, vectors):
     _, params = network(width)
     random_rows = np.asarray(params["decoder_token_embedder"]["embedding"])
@@ -92,6 +96,6 @@ def test_what_does_not_fit_is_refused(vectors):
             initialise_docid_tables(*bad)
     shared = EncoderDecoder(T5Config(vocab_size=9, emb_dim=WIDTH, num_heads=2, head_dim=4, num_encoder_layers=1,
                                      num_decoder_layers=1, mlp_dim=8))  # fmt: skip
-    params = jax.jit(shared.init)(jax.random.key(0), TOKENS, TOKENS)["params"]
+    params = jax.eval_shape(shared.init, jax.random.key(0), TOKENS, TOKENS)["params"]
     with pytest.raises(InputError, match="shares"):
         initialise_docid_tables(params, vectors)

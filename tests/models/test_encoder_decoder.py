@@ -7,6 +7,7 @@ import pytest
 
 from gr_jax.errors import InputError
 from gr_jax.models import BertConfig, EncoderDecoder, T5Config
+from tests import compiled
 
 BERT = BertConfig(vocab_size=50, emb_dim=12, num_heads=2, num_encoder_layers=1, mlp_dim=16, max_positions=24)
 T5 = T5Config(
@@ -24,15 +25,22 @@ MODULES = {
 def make_params(module, seed=0, noise=0.3):
     """First parameters plus noise, so that nothing is zero or one."""
     tokens = np.ones((1, 4), np.int32)
-    params = jax.jit(module.init)(jax.random.key(seed), tokens, tokens)["params"]
+    params = jax.device_get(jax.jit(module.init)(jax.random.key(seed), tokens, tokens)["params"])
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: leaf + noise * rng.normal(size=leaf.shape).astype(np.float32), params)
 
 
-@pytest.fixture(scope="module", params=tuple(MODULES))
+SLOW = pytest.param("bert_to_t5_first_state", marks=pytest.mark.slow)  # see the untrained features
+
+
+@pytest.fixture(scope="module", params=("t5", "bert_to_t5_residual", SLOW))
 def network(request):
-    module = MODULES[request.param]
-    return module, make_params(module)
+    return network_of(request.param)
+
+
+@functools.cache
+def network_of(name):
+    return MODULES[name], make_params(MODULES[name])
 
 
 def rows(rng, lengths, width, vocab_size):
@@ -90,12 +98,18 @@ def test_packed_rows_equal_rows_of_their_own(network):
     np.testing.assert_allclose(derived[0, :at], packed[0, :at], atol=1e-6)
 
 
-@pytest.mark.parametrize("traced", (False, True), ids=("unrolled", "loop"))
-def test_steps_equal_teacher_forcing_on_branching_paths(network, traced):
+STEPS = [(name, traced) for name in MODULES for traced in (False, True)]
+STEPS_DEFAULT = {("t5", True), ("bert_to_t5_residual", False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "traced"), [pytest.param(*one, marks=() if one in STEPS_DEFAULT else pytest.mark.slow) for one in STEPS]
+)
+def test_steps_equal_teacher_forcing_on_branching_paths(name, traced):
     """Hypotheses die and split at random; each step's features are those of the whole path, read from shared slots."""
     rng = np.random.default_rng(2)
-    module, params = network
-    batch, beams, steps = 3, 4, 4
+    module, params = network_of(name)
+    batch, beams, steps = 3, 4, 3
     source = rows(rng, (6, 2, 4), 6, 30)
     encode = jax.jit(lambda p, x: module.apply({"params": p}, x, method="encode"))
     start = jax.jit(lambda p, e, x: module.apply({"params": p}, e, x, beams, steps, method="init_cache"))
@@ -146,8 +160,8 @@ def test_untrained_features_are_the_query_vector(module):
     """The decoder adds nothing yet: what dense retrieval would compare is what the output table is multiplied by."""
     source = rows(np.random.default_rng(3), (5, 3), 6, 30)
     target = np.array([[0, 4, 5], [0, 6, 7]], np.int32)
-    params = jax.jit(module.init)(jax.random.key(0), source, target)["params"]
-    states = np.asarray(jax.jit(lambda p: module.apply({"params": p}, source, method="encode"))(params))
+    params = jax.device_get(jax.jit(module.init)(jax.random.key(0), source, target)["params"])
+    states = np.asarray(compiled.run(module, params, source, method="encode"))
     pooled = np.stack([states[0, :5].mean(0), states[1, :3].mean(0)])
     if module.query_pooling == "cls":
         pooled = states[:, 0]
@@ -171,7 +185,7 @@ def test_logits_are_features_times_output_table(network):
     rng = np.random.default_rng(4)
     module, params = network
     source, target = rows(rng, (5, 3), 5, 30), rows(rng, (3, 2), 3, 30)
-    table = np.asarray(module.apply({"params": params}, method="output_table"))
+    table = np.asarray(compiled.run(module, params, method="output_table"))
     assert table.shape == (30, module.feature_dim)
     logits = jax.jit(module.apply)({"params": params}, source, target)
     np.testing.assert_allclose(logits, features(module, params, source, target) @ table.T, rtol=1e-4, atol=1e-4)

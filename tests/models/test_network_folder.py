@@ -1,5 +1,6 @@
 """Networks in folders: what comes out is what went in, and what does not fit is refused."""
 
+import functools
 import json
 import os
 
@@ -11,6 +12,7 @@ from flax import traverse_util
 from gr_jax import models
 from gr_jax.errors import InputError
 from gr_jax.models import network_folder
+from tests import compiled
 
 TOKENS = np.ones((1, 4), np.int32)
 
@@ -40,11 +42,15 @@ MODULES = {
 }
 
 
+@functools.cache
 def parameters(module) -> dict:
-    return jax.jit(module.init)(jax.random.key(0), TOKENS, TOKENS)["params"]
+    return jax.device_get(jax.jit(module.init)(jax.random.key(0), TOKENS, TOKENS)["params"])
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in ("shared", "first state") else ()) for name in MODULES],
+)
 def test_a_network_comes_back(tmp_path, name):
     module, params = MODULES[name], parameters(MODULES[name])
     network_folder.save_network(tmp_path, module, params)
@@ -59,7 +65,7 @@ def test_a_network_comes_back(tmp_path, name):
         np.testing.assert_array_equal(flat[path], value)
     tokens = np.asarray([[3, 5, 7, 1]], np.int32)
     np.testing.assert_array_equal(
-        loaded.apply({"params": found}, tokens, tokens), module.apply({"params": params}, tokens, tokens)
+        compiled.run(loaded, found, tokens, tokens), compiled.run(module, params, tokens, tokens)
     )
 
 
@@ -87,15 +93,17 @@ def test_a_start_token_of_its_own(tmp_path):
     network_folder.save_network(tmp_path, module, params)
     assert network_folder.load_network(tmp_path)[0].start_token == 23
     read, inputs = np.array([[3, 5, 1]], np.int32), np.array([[0, 7, 0, 0, 9]], np.int32)
-    by_hand = plain.apply({"params": params}, read, np.array([[23, 7, 0, 0, 9]], np.int32))
-    np.testing.assert_array_equal(module.apply({"params": params}, read, inputs), by_hand)
+    by_hand = compiled.run(plain, params, read, np.array([[23, 7, 0, 0, 9]], np.int32))
+    np.testing.assert_array_equal(compiled.run(module, params, read, inputs), by_hand)
     segments = {
         "encoder_segment_ids": np.array([[1, 1, 2]], np.int32), "decoder_segment_ids": np.array([[1, 1, 1, 2, 2]])
     }  # fmt: skip
-    by_hand = plain.apply({"params": params}, read, np.array([[23, 7, 0, 23, 9]], np.int32), **segments)
-    np.testing.assert_array_equal(module.apply({"params": params}, read, inputs, **segments), by_hand)
+    packed = np.array([[23, 7, 0, 23, 9]], np.int32)
+    by_hand = jax.jit(lambda: plain.apply({"params": params}, read, packed, **segments))()
+    found = jax.jit(lambda: module.apply({"params": params}, read, inputs, **segments))()
+    np.testing.assert_array_equal(found, by_hand)
     with pytest.raises(InputError, match="start token"):
-        plain.clone(start_token=24).apply({"params": params}, read, inputs)
+        jax.eval_shape(lambda: plain.clone(start_token=24).apply({"params": params}, read, inputs))
 
 
 def test_a_network_from_before_there_was_a_choice_pools_by_the_mean(tmp_path):

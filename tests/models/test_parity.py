@@ -10,7 +10,7 @@ import pytest
 from gr_jax.interop import huggingface
 from gr_jax.models import EncoderDecoder, EncoderDecoderModel, TextEncoder
 
-SOURCES = ("stored", "live")
+SOURCES = ("stored", pytest.param("live", marks=pytest.mark.slow))  # the same, computed anew
 T5_VARIANTS = ("t5_1_0", "t5_1_1")
 
 
@@ -50,10 +50,15 @@ def generate(folder, *, beams, eos_id):
     return np.asarray(sequences)[:, ::-1], np.asarray(aux["scores"])[:, ::-1]  # best last → best first
 
 
+GENERATED = [(variant, beams, eos) for variant in T5_VARIANTS for beams in (1, peer_outputs.BEAMS) for eos in (None, 1)]
+DEFAULT = {("t5_1_0", peer_outputs.BEAMS, 1), ("t5_1_1", 1, None)}
+
+
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("eos_id", (None, 1))
-@pytest.mark.parametrize("beams", (1, peer_outputs.BEAMS))
-@pytest.mark.parametrize("variant", T5_VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "beams", "eos_id"),
+    [pytest.param(*one, marks=() if one in DEFAULT else pytest.mark.slow) for one in GENERATED],
+)
 def test_generates_the_same_text(variant, beams, eos_id, source, tiny_folders, peer_output):
     sequences, scores = generate(tiny_folders[variant], beams=beams, eos_id=eos_id)
     expected = peer_output(variant, source)

@@ -34,7 +34,7 @@ def test_the_kernel_is_the_ridge_regression_of_what_is_missing():
 def test_states_of_prefixes_are_those_that_decoding_has():
     module = models.EncoderDecoder(T5, T5, share_embeddings=False, pawa_layers=1)
     tokens = np.ones((1, 4), np.int32)
-    params = module.init(jax.random.key(0), tokens, tokens)["params"]
+    params = jax.device_get(jax.jit(module.init)(jax.random.key(0), tokens, tokens)["params"])
     prefixes = np.array([[0, 0], [5, 0], [5, 9], [7, 0]], np.int32)
     found = prefix_states(module, params, prefixes)
     for prefix, state in zip(prefixes, found, strict=True):

@@ -8,6 +8,7 @@ from gr_jax.errors import InputError
 from gr_jax.interop import huggingface
 from gr_jax.models import SentenceEncoder, TextEncoder
 from gr_jax.models.sentence_encoder import plan_batches
+from tests import compiled
 
 
 class Words:
@@ -56,7 +57,7 @@ def test_vectors_do_not_depend_on_company_or_order(tiny):
 def test_pooling_and_normalisation_from_the_definition(tiny):
     text = "a bb ccc"
     tokens = np.array([[2, 5, 6, 7, 3]], np.int32)
-    states = np.asarray(tiny.module.apply({"params": tiny.params}, tokens))[0]
+    states = np.asarray(compiled.run(tiny.module, tiny.params, tokens))[0]
     for pooling, vector in (("mean", states.mean(0)), ("cls", states[0])):
         encoder = SentenceEncoder(tiny.module, tiny.params, Words(), pooling=pooling, normalize=False)
         np.testing.assert_allclose(encoder.encode([text], max_length=16)[0], vector, atol=1e-5)
@@ -81,7 +82,7 @@ def test_bad_settings_are_refused(tiny):
         SentenceEncoder(tiny.module, tiny.params, Words(), pooling="max")
 
 
-@pytest.mark.parametrize("source", ("stored", "live"))
+@pytest.mark.parametrize("source", ("stored", pytest.param("live", marks=pytest.mark.slow)))
 def test_minilm_embeds_as_its_reference(source, minilm_folder):
     pytest.importorskip("tokenizers")
     if source == "live":

@@ -21,8 +21,6 @@ SMALL = {"emb_dim": 16, "num_heads": 2, "head_dim": 8, "num_encoder_layers": 1, 
 
 
 def encoder(*, shared: bool = True, similarity: str = "cosine", seed: int = 0, **settings) -> DenseEncoder:
-    import jax
-
     vocabulary = ByteVocabulary()
     stack = models.T5Config(vocab_size=vocabulary.size, dropout_rate=0.0, **SMALL)
     config = BiEncoderConfig(encoder=stack, shared=shared, projection=12, similarity=similarity)
@@ -50,12 +48,15 @@ def test_the_ranking_is_that_of_the_inner_products(encoders, shared):
 
     def vectors(texts, side, length):
         rows = []
+        apply = jax.jit(
+            lambda tokens: BiEncoder(one.config).apply({"params": one.params}, tokens, method=f"encode_{side}")
+        )
         for text in texts:
             vocabulary = one.vocabulary
             kept = length - len(vocabulary.prefix) - len(vocabulary.suffix)
             ids = vocabulary.encode(one.prefixes[side] + text)[:kept]
             tokens = np.array([[*vocabulary.prefix, *ids, *vocabulary.suffix]], np.int32)
-            rows.append(BiEncoder(one.config).apply({"params": one.params}, tokens, method=f"encode_{side}")[0])
+            rows.append(apply(tokens)[0])
         return np.stack(rows)
 
     scores = vectors(QUERIES, "query", 24) @ vectors(CORPUS.contents, "document", 32).T

@@ -16,9 +16,9 @@ from gr_jax.retrievers.ngrams import NgramAggregation
 from gr_jax.retrievers.views import View, walked
 from tests.retrievers.test_generative import QUERIES, VOCABULARY, network
 
-TITLES = ["cat", "dog", "ox", "cow", "owl", "ant"]
+TITLES = ["cat", "d", "ox", "o", "owl", "a"]  # few tokens, so that programs are small
 CORPUS = Corpus.from_documents([Document(f"d{i}", title, f"A {title}.") for i, title in enumerate(TITLES)])
-MORE = Corpus.from_documents([Document("new0", "bee", "A bee."), Document("new1", "cow", "Another cow.")])
+MORE = Corpus.from_documents([Document("new0", "be", "A be."), Document("new1", "o", "Another o.")])
 SETTINGS = {"beams": 12, "max_query_length": 32, "batch_size": 4}
 # Decoder ids 0 … 258 write the bytes' tokens, each by its own number; 259 writes "c" once more, 260 starts.
 TEXT_OF = np.array([-1, *range(1, 259), ord("c") + 3, -1], np.int32)
@@ -66,7 +66,7 @@ def test_documents_come_and_go_by_their_titles(make, tmp_path):
     assert updatable(made)
     searcher.update(add=MORE, remove=["d1", "d4"])
     assert made.num_documents == 8 and len(searcher.corpus) == 8
-    called = ["cat", "", "ox", "cow", "", "ant", "bee", "cow (2)"]
+    called = ["cat", "", "ox", "o", "", "a", "be", "o (2)"]
     tokens = [(document, VOCABULARY.encode(title)) for document, title in enumerate(called) if title]
     docids = Docids.build(
         [row for _, row in tokens], documents=[document for document, _ in tokens], num_documents=8,
@@ -79,7 +79,7 @@ def test_documents_come_and_go_by_their_titles(make, tmp_path):
     index.save(tmp_path / "index", searcher.retriever, searcher.corpus)
     loaded = index.load(tmp_path / "index")
     same(loaded, made, 8)
-    assert loaded.update(remove=["new0"]).retriever.retrieve(QUERIES[:1], 8).doc_index[0].tolist().count(6) == 0
+    assert 6 not in loaded.update(remove=["new0"]).retriever.docids.documents
 
 
 def test_what_cannot_change_says_so():

@@ -62,7 +62,7 @@ texts = st.lists(words, max_size=8).map(" ".join)
     st.floats(0, 1),
     st.randoms(use_true_random=False),
 )
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=30)
 def test_the_best_of_the_allowed_by_the_formula(documents, queries, k, k1, b, random):
     index = BM25(corpus_of([("", text) for text in documents]), k1=k1, b=b)
     allowed = np.array([[random.random() < 0.7 for _ in documents] for _ in queries])
@@ -89,12 +89,11 @@ def test_the_best_of_the_allowed_by_the_formula(documents, queries, k, k1, b, ra
 
 def test_scores_are_those_of_bm25s():
     bm25s = pytest.importorskip("bm25s")
-    pytest.importorskip("numba")
     rng = np.random.default_rng(0)
     vocabulary = [f"w{number}x" for number in range(200)]
     read = [rng.choice(vocabulary, rng.integers(1, 60), p=np.arange(200, 0, -1) / 20100).tolist() for _ in range(300)]
     queries = [rng.choice(vocabulary, rng.integers(1, 8)).tolist() for _ in range(50)]
-    peer = bm25s.BM25(k1=0.9, b=0.4, method="lucene", backend="numba")
+    peer = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
     peer.index(read, show_progress=False)
     index = BM25(corpus_of([("", " ".join(words)) for words in read]))
     for k in (1, 10, 300):
@@ -207,17 +206,18 @@ def test_save_and_load(tmp_path, mmap):
 
 
 def test_the_same_corpus_gives_the_same_files_whatever_the_hash_seed(tmp_path):
+    """In another process, and in this one, whose seed is another."""
     program = (
         "import sys; from gr_jax.corpus import Corpus, Document; from gr_jax.retrievers import BM25;"
         "corpus = Corpus.from_documents([Document('a', 'Cats', 'fox wolf owl'), Document('b', '', 'owl lion')]);"
         "BM25(corpus).save(sys.argv[1])"
     )
-    files = []
-    for seed in ("1", "2"):
-        folder = tmp_path / seed
-        subprocess.run([sys.executable, "-c", program, folder], check=True, env=_environment(seed))
-        files.append({file.name: file.read_bytes() for file in folder.iterdir()})
-    assert files[0] == files[1]
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    subprocess.run([sys.executable, "-c", program, tmp_path / "other"], check=True, env=_environment(seed))
+    corpus = Corpus.from_documents([Document("a", "Cats", "fox wolf owl"), Document("b", "", "owl lion")])
+    BM25(corpus).save(tmp_path / "this")
+    one, other = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("this", "other"))
+    assert one == other
 
 
 def _environment(hash_seed: str) -> dict[str, str]:
@@ -237,7 +237,7 @@ def queries_of(corpus, *pairs) -> PseudoQueries:
     texts,
     st.booleans(),
 )
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=30)
 def test_an_updated_index_answers_as_one_made_of_what_is_left(old, new, asked, removed, query, mmap):
     first = corpus_of([("", text) for text in old])
     added = Corpus.from_documents(Document(f"n{i}", "", text) for i, text in enumerate(new))
@@ -392,7 +392,7 @@ JAPANESE = {"k1": 1.2, "b": 0.75, "analyzer": "character_bigrams"}
     "reference",
     [
         Reference("squad_dev", "", "test", {}, 0.789, 0.953, 0.848),
-        Reference("squad_dev", "", "test_unseen", {}, 0.757, 0.957, 0.829),
+        pytest.param(Reference("squad_dev", "", "test_unseen", {}, 0.757, 0.957, 0.829), marks=pytest.mark.slow),
         pytest.param(Reference("nq_boolq_dev", "", "test", {}, 0.711, 0.931, 0.791), marks=pytest.mark.slow),
         pytest.param(Reference("jaquad", "", "test", JAPANESE, 0.822, 0.967, 0.875), marks=pytest.mark.slow),
         pytest.param(Reference("wiki_intro_179k", "10k", "test", {}, 0.366, 0.581, 0.439), marks=pytest.mark.slow),

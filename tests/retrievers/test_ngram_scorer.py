@@ -1,5 +1,6 @@
 """SEAL's scorer against the same with dictionaries, on random texts and n-grams."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -16,10 +17,13 @@ VOCAB, VIEWS = 12, ("said", "asked")
 
 
 def random_text(rng, documents=14):
-    """Segments of few different tokens, some documents without any, some with several in one view."""
+    """Segments of few different tokens, some documents without any, some with several in one view. There are as many
+    tokens whatever is drawn, and every one of them, so that nothing is compiled again."""
     owners = np.sort(rng.integers(0, documents, 24))
     views = rng.integers(0, len(VIEWS), len(owners))
-    segments = [rng.integers(1, VOCAB, rng.integers(1, 12)) for _ in owners]
+    lengths = rng.permutation(np.repeat(np.arange(1, 13), 2))
+    tokens = rng.permutation(np.append(np.arange(1, VOCAB), rng.integers(1, VOCAB, lengths.sum() - VOCAB + 1)))
+    segments = np.split(tokens, np.cumsum(lengths)[:-1])
     return TokenText.of(segments, VOCAB, documents=owners, views=views, view_names=VIEWS, num_documents=documents)
 
 
@@ -27,8 +31,11 @@ def index_of(text, parts=1):
     """In so many parts of about equally many documents."""
     ends = np.linspace(0, text.num_documents, parts + 1).astype(int).tolist()
     texts = [text.between(first, last) for first, last in zip(ends, ends[1:], strict=False)]
-    made = [FMIndex.from_text(one, filters=True, sample_rate=2) for one in texts]
+    made = [FMIndex.from_text(one, filters=True, sample_rate=1) for one in texts]
     return ShardedFMIndex(made) if parts > 1 else made[0]
+
+
+rows_of = jax.jit(lambda index, ngrams, view: index.rows(index.walk(ngrams, view)))
 
 
 def random_ngrams(rng, text, index, count=30):
@@ -45,29 +52,24 @@ def random_ngrams(rng, text, index, count=30):
             end = int(rng.integers(start + 1, len(tokens) + 1))
             root = view
         chosen[root, tuple(tokens[start:end])] = float(-rng.exponential(2.0))
-    width = max(len(tokens) for _, tokens in chosen)
-    rows = np.zeros((len(chosen), width), np.int32)
-    low, high = [], []
-    for row, (root, tokens) in zip(rows, chosen, strict=True):
-        row[: len(tokens)] = tokens
-        name = VIEWS[root % len(VIEWS)]
-        state = index.find([tokens], f"^{name}" if root >= len(VIEWS) else name)
-        for column, ends in zip((low, high), index.rows(state), strict=True):
-            column.append(np.asarray(ends)[0, 0])
-    counts = (np.array(high) - np.array(low)).sum(axis=1)
+    rows, roots = np.full((count, 12), -1, np.int32), np.zeros(count, np.int32)
+    for place, (root, tokens) in enumerate(chosen):
+        rows[place, : len(tokens)], roots[place] = tokens, root
+    low, high = (np.asarray(ends)[: len(chosen), 0] for ends in rows_of(index, rows, roots))
+    counts = (high - low).sum(axis=1)
     found = Ngrams(
-        rows,
+        np.maximum(rows[: len(chosen)], 0),
         np.array([len(tokens) for _, tokens in chosen], np.int32),
         np.array([root for root, _ in chosen], np.int32),
         np.array(list(chosen.values())),
-        np.array(low, np.int32),
-        np.array(high, np.int32),
+        low,
+        high,
         counts,
     )
     return chosen, dict(zip(chosen, counts.tolist(), strict=True)), found
 
 
-@pytest.mark.parametrize("seed, parts", [*((seed, 1) for seed in range(40)), *((seed, 3) for seed in range(40, 52))])
+@pytest.mark.parametrize("seed, parts", [*((seed, 1) for seed in range(16)), *((seed, 3) for seed in range(40, 43))])
 def test_equal_to_dictionaries(seed, parts):
     rng = np.random.default_rng(seed)
     text = random_text(rng)

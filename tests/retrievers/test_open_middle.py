@@ -18,13 +18,14 @@ pytest.importorskip("sentencepiece")
 
 QUERIES = ["Who built the first aqueduct?", "When did the oil embargo begin?"]
 SETTINGS = {"max_query_length": 64, "batch_size": 2}
+COUNT = 80
 
 
 @pytest.fixture(scope="module")
 def corpus(shared_data) -> corpus_lib.Corpus:
-    """200 paragraphs, of all articles; titles and the first words of texts, so that all n-grams can be written out."""
+    """80 paragraphs, of all articles; titles and the first words of texts, so that all n-grams can be written out."""
     whole = corpus_lib.read_beir(shared_data / "squad_dev").corpus
-    chosen = [whole[int(i)] for i in np.linspace(0, len(whole) - 1, 200)]
+    chosen = [whole[int(i)] for i in np.linspace(0, len(whole) - 1, COUNT)]
     return corpus_lib.Corpus.from_documents(corpus_lib.Document(one.doc_id, one.title, one.text[:24]) for one in chosen)
 
 
@@ -48,14 +49,18 @@ READ: list[int] = []
 def system(request, corpus, vocabulary):
     """A retriever with enough beams for everything, its enumeration, and its answer."""
     if request.param == "ngrams":
-        made = small_systems.ngrams(corpus, scoring=NgramScoring(most_occurrences=64), **SETTINGS)
+        made = small_systems.ngrams(corpus, scoring=NgramScoring(most_occurrences=64), max_len=2, **SETTINGS)
     elif request.param == "contextual_titles":
         made = small_systems.contextual_titles(corpus, vocabulary, **SETTINGS)
     else:
         READ.clear()
         made = small_systems.prompted(corpus, vocabulary, network=Counting, **SETTINGS)
     made.beams = small_systems.enough_beams(made, corpus)
-    return made, functools.partial(small_systems.enumerate_all, made, corpus), made.retrieve(QUERIES, 200, explain=True)
+    return (
+        made,
+        functools.partial(small_systems.enumerate_all, made, corpus),
+        made.retrieve(QUERIES, COUNT, explain=True),
+    )
 
 
 def test_searched_it_finds_what_enumeration_finds(system):
@@ -67,7 +72,7 @@ def test_evidence_is_what_was_written_and_makes_the_score(system, corpus):
     made, _, ranking = system
     total = sum if made.documents_of.kind == "ngrams" else max
     for row, scores, reasons in zip(ranking.doc_index, ranking.score, ranking.evidence, strict=True):
-        assert len(reasons) == np.sum(row >= 0) > 100
+        assert len(reasons) == np.sum(row >= 0) > COUNT // 2
         for document, score, why in zip(row.tolist(), scores.tolist(), reasons, strict=False):
             np.testing.assert_allclose(total([one.score for one in why]), score, rtol=1e-4)
             if made.documents_of.kind == "ngrams":
@@ -87,8 +92,8 @@ def _stands_in(ngram: list[int], tokens: list[int]) -> bool:
 
 def test_a_filter_is_exact(system):
     made, enumerate_all, _ = system
-    allowed = np.random.default_rng(0).random(200) < 0.3
-    ranking = made.retrieve(QUERIES, 200, allowed=allowed)
+    allowed = np.random.default_rng(0).random(COUNT) < 0.3
+    ranking = made.retrieve(QUERIES, COUNT, allowed=allowed)
     assert small_systems.agreement(ranking, enumerate_all(QUERIES, allowed)) == 1.0
     found = ranking.doc_index[ranking.doc_index >= 0]
     assert len(found) and allowed[found].all()
@@ -100,7 +105,7 @@ def test_saved_and_loaded_it_answers_the_same(system, corpus, tmp_path):
     searcher = index.load(tmp_path / "index")
     assert isinstance(searcher.retriever, GenerativeRetriever)
     searcher.retriever._reader.batch_size = made._reader.batch_size  # how to compute, which is not kept
-    found = searcher.retrieve(QUERIES, 200, explain=True)
+    found = searcher.retrieve(QUERIES, COUNT, explain=True)
     np.testing.assert_array_equal(found.doc_index, expected.doc_index)
     np.testing.assert_array_equal(found.score, expected.score)
     assert found.evidence == expected.evidence
@@ -110,7 +115,7 @@ def test_other_parameters_rebuild_nothing(system):
     made, _, before = system
     other = made.with_parameters(jax.tree.map(lambda leaf: -leaf, made.model.params))
     assert other.constraint is made.constraint and other.documents_of is made.documents_of
-    assert (other.retrieve(QUERIES, 200).score != before.score).any()
+    assert (other.retrieve(QUERIES, COUNT).score != before.score).any()
 
 
 @pytest.mark.parametrize("system", ["prompted"], indirect=True)
@@ -119,6 +124,6 @@ def test_the_prompt_was_read_once(system):
     READ.clear()
     again = made.with_parameters(made.model.params)
     for _ in range(2):
-        again.retrieve(QUERIES, 200)
+        again.retrieve(QUERIES, COUNT)
     jax.effects_barrier()
     assert READ == [len(made.model.prompt)]

@@ -59,7 +59,7 @@ def wait_for(file: pathlib.Path) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_of_two_processes_one_makes_a_stage_and_the_other_waits(tmp_path, shared):
     first = start(tmp_path, "one", shared=shared)
     wait_for(tmp_path / "began_one")

@@ -21,8 +21,15 @@ ENCODERS = systems.Encoders(
 )
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("kind", [systems.GDR, systems.DSIClusters])
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [
+        (systems.GDR, "cls"),
+        (systems.DSIClusters, "mean"),
+        pytest.param(systems.GDR, "mean", marks=pytest.mark.slow),
+        pytest.param(systems.DSIClusters, "cls", marks=pytest.mark.slow),
+    ],
+)
 def test_an_untrained_network_orders_clusters_by_the_cosine(beir, tmp_path, kind, pooling):
     """Every document is a cluster, so that the tokens of the first level are documents."""
     system = kind(

@@ -1,5 +1,6 @@
 """Every docid scheme from a folder of documents to answers."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,19 @@ def chosen(scheme: str, **changes: Any) -> systems.DSI:
     )
 
 
-@pytest.mark.parametrize("scheme", ["residual_quantization", "titles"])
-def test_trains_and_answers(beir, tmp_path, scheme):
+@pytest.mark.parametrize(
+    ("scheme", "trained"),
+    [
+        ("residual_quantization", False),
+        pytest.param("residual_quantization", True, marks=pytest.mark.slow),
+        pytest.param("titles", True, marks=pytest.mark.slow),
+    ],
+)
+def test_trains_and_answers(beir, tmp_path, scheme, trained):
     said = []
-    chosen(scheme).run(beir, tmp_path / "mine", until="index", say=said.append)
-    assert len([line for line in said if line.startswith("✓")]) == 8
+    system = chosen(scheme) if trained else dataclasses.replace(chosen(scheme), training=None)
+    system.run(beir, tmp_path / "mine", until="index", say=said.append)
+    assert len([line for line in said if line.startswith("✓")]) == (8 if trained else 6)
     searcher = gr_jax.load(tmp_path / "mine" / "index")
     docids = searcher.retriever.docids
     assert docids.scheme == scheme

@@ -115,9 +115,3 @@ def test_training_time_is_that_of_all_starts(tmp_path):
     assert len(starts) == 2
     # Killed before it had written anything: nothing is known of it, nothing is counted.
     assert runner._seconds_of_earlier_starts(tmp_path / "work") == pytest.approx(300, abs=1)
-
-
-def test_without_training_the_network_is_left_as_it_began(beir, tmp_path):
-    dsi(training=None).run(beir, tmp_path / "run", until="model", say=quiet)
-    assert (tmp_path / "run" / "model" / "metrics.jsonl").read_text() == ""
-    assert not list((tmp_path / "run").glob("work/*/checkpoints"))

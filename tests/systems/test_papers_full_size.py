@@ -1,6 +1,7 @@
 """Configurations at the papers' sizes, whole. Nothing is allocated: shapes alone are reckoned."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -37,6 +38,11 @@ BERT_BASE = {
     **random_folders.BERT, "vocab_size": 30522, "hidden_size": 768, "num_attention_heads": 12,
     "num_hidden_layers": 12, "intermediate_size": 3072, "max_position_embeddings": 512,
 }  # fmt: skip
+
+
+def one_of(names: Sequence[str], default: str) -> list[Any]:
+    """All of them, of which one runs by default: each takes seconds to trace."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name != default)) for name in names]
 
 
 @pytest.fixture
@@ -112,7 +118,7 @@ def identifiers(name: str) -> Docids:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", one_of(WRITERS, "nci"))
 def test_a_writer_of_docids_at_full_size(name, full_size):
     system = paper(name, **full_size)
     ids = identifiers(name)
@@ -156,7 +162,7 @@ def written_rows(settings: Any, batch_size: int) -> dict[str, tuple[int, ...]]:
     return {**shapes, "encoder_input_tokens": (batch_size, settings.query_tokens)}
 
 
-@pytest.mark.parametrize("name", COPIERS)
+@pytest.mark.parametrize("name", one_of(COPIERS, "seal"))
 def test_a_writer_of_ngrams_at_full_size(name, full_size):
     system = paper(name, **full_size)
     model, params = copier(system.writing)
@@ -195,7 +201,8 @@ def test_a_writer_of_ngrams_at_full_size(name, full_size):
     cost(learner, params, batch_of(shapes))
 
 
-@pytest.mark.parametrize("stage", ["training", "joint"])
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ("training", "joint"))
 def test_gdr_at_full_size(stage, full_size):
     system = paper("gdr", **full_size)
     ids = identifiers("gdr")

@@ -59,7 +59,7 @@ def run(system: System, source: pathlib.Path, root: pathlib.Path):
     return system.run(source, root / "run", shared_dir=root / "shared", say=quiet)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ["dpr", pytest.param("gdr", marks=pytest.mark.slow)])
 def test_long_documents_are_found_by_the_best_of_their_pieces(name, stories, tmp_path):
     retriever = run(SYSTEMS[name](), stories, tmp_path).retriever
     encoder = retriever.encoder if name == "dpr" else retriever.document_encoder
@@ -90,7 +90,7 @@ def test_long_documents_are_found_by_the_best_of_their_pieces(name, stories, tmp
     assert again.num_documents == 13
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ["dpr", pytest.param("gdr", marks=pytest.mark.slow)])
 def test_short_documents_and_those_who_want_it_get_a_vector_a_document(name, beir, stories, tmp_path):
     short = run(SYSTEMS[name](), beir, tmp_path / "short").retriever
     told = run(SYSTEMS[name](unread=None), stories, tmp_path / "told").retriever

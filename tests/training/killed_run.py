@@ -1,12 +1,7 @@
-"""One training run with hooks, as a process that can be killed.
+"""One training run with hooks, as a process that can be killed."""
 
-`python killed_run.py MODEL_DIR RESULT.npz SECONDS_PER_BATCH`
-
-Prints the number of every batch it takes, so that whoever kills it knows where it is.
-"""
-
-import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +26,8 @@ class Slow:
             def __next__(self):
                 time.sleep(seconds)
                 batch = next(iterator)
-                print("batch", iterator.get_state()["position"], flush=True)
+                if seconds:
+                    print("batch", iterator.get_state()["position"], flush=True)
                 return batch
 
             get_state, set_state = iterator.get_state, iterator.set_state
@@ -44,9 +40,11 @@ def evaluate(params, step):
     return {"dev/norm": -float(sum(np.square(value).sum() for value in flatten(params).values()))}
 
 
-def main(model_dir, result_file, seconds):
+def run(model_dir, seconds: float = 0.0) -> dict[str, Any]:
+    """Trains, where each batch takes so many seconds longer; what it ends with."""
+
     def slow(params, step):
-        time.sleep(5 * float(seconds))  # so that it is killed while it runs, too
+        time.sleep(5 * seconds)  # so that it is killed while it runs, too
         return hooked.relabel(params, step)
 
     hooks = hooked.hooks_of(every=6, lag=4, other=(7, 2), run=slow)
@@ -55,7 +53,7 @@ def main(model_dir, result_file, seconds):
     result = hooked.train_with(
         hooks,
         model_dir,
-        Slow(batches, float(seconds)),
+        Slow(batches, seconds),
         steps=STEPS,
         optimizer=adamw(Schedule(1e-2, warmup_steps=5, decay="linear", total_steps=STEPS)),
         multipliers=hooked.FROZEN,
@@ -66,8 +64,4 @@ def main(model_dir, result_file, seconds):
         checkpoint_every=5,
     )
     tables = {f"tables/{name}": array for name, array in result.tables["relabel"].items()}
-    np.savez(result_file, step=result.step, last_step=result.last_step, **flatten(result.params), **tables)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return dict(step=result.step, last_step=result.last_step, **flatten(result.params), **tables)

@@ -47,6 +47,7 @@ def examples_of(batch):
 lengths = st.lists(st.tuples(st.integers(1, 16), st.integers(1, 6)), min_size=1, max_size=40)
 
 
+@settings(max_examples=25)
 @given(lengths, st.integers(1, 6), st.booleans(), st.booleans(), st.integers(0, 3), st.integers(1, 3))
 def test_an_epoch_has_every_example_once(lengths, batch_size, pack, shuffle, seed, epochs):
     store = store_of(lengths)
@@ -65,6 +66,7 @@ def test_an_epoch_has_every_example_once(lengths, batch_size, pack, shuffle, see
     )
 
 
+@settings(max_examples=25)
 @given(lengths, st.integers(1, 5), st.booleans(), st.integers(0, 6))
 def test_going_on_from_a_state_gives_the_same_batches(lengths, batch_size, pack, stop):
     sizes = LENGTHS if pack else {"inputs": (4, 9, 16), "targets": 6}
@@ -83,6 +85,7 @@ def test_going_on_from_a_state_gives_the_same_batches(lengths, batch_size, pack,
     assert resumed.get_state() == iterator.get_state()
 
 
+@settings(max_examples=25)
 @given(lengths, st.sampled_from([(1, 2), (2, 4), (4, 4)]), st.booleans())
 def test_processes_together_read_the_batches_of_one(lengths, shape, pack):
     count, batch_size = shape

@@ -107,8 +107,16 @@ def test_checksums_have_the_values_of_their_catalogue(kind, expected):
     assert make(changing.data) != before
 
 
-@pytest.mark.parametrize("damage", ["flipped", "truncated", "gone"])
-@pytest.mark.parametrize("name", ["process_00000.arrays", "process_00000.json", "manifest.json"])
+DAMAGES = [
+    (name, damage)
+    for name in ("process_00000.arrays", "process_00000.json", "manifest.json")
+    for damage in ("flipped", "truncated", "gone")
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"), [pytest.param(*one, marks=pytest.mark.slow if n % 4 else ()) for n, one in enumerate(DAMAGES)]
+)
 def test_the_newest_that_is_whole_is_taken(good, tmp_path, name, damage):
     shutil.copytree(good, tmp_path / "c")
     file = tmp_path / "c" / "step_00000010" / name
@@ -199,7 +207,7 @@ def good(tmp_path_factory):
     return folder
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_is_noticed(good, tmp_path_factory, data):
     """One altered bit, or any truncation, of any file."""

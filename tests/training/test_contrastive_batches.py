@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gr_jax.errors import InputError
@@ -74,6 +74,7 @@ def check(batch, queries, documents, count):
     return rows
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 500), st.integers(1, 6), st.integers(0, 3), st.booleans(), st.integers(1, 2))
 def test_an_epoch_asks_every_query_once(seed, batch_size, count, shuffle, epochs):
     queries, documents = stores(seed)
@@ -91,6 +92,7 @@ def test_an_epoch_asks_every_query_once(seed, batch_size, count, shuffle, epochs
     assert seen == collections.Counter({row: epochs for row in range(len(queries))})
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 500), st.integers(0, 5), st.integers(0, 4))
 def test_going_on_from_a_state_gives_the_same_batches(seed, stop, count):
     queries, documents = stores(seed)
@@ -110,6 +112,7 @@ def test_going_on_from_a_state_gives_the_same_batches(seed, stop, count):
     assert resumed.get_state() == iterator.get_state()
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 500), st.sampled_from([(1, 2), (2, 4), (4, 4)]), st.integers(0, 2))
 def test_processes_together_read_the_batches_of_one(seed, shape, count):
     processes, batch_size = shape
@@ -138,6 +141,7 @@ def test_packed_queries_have_their_numbers_of_the_whole_batch():
         np.testing.assert_array_equal([np.count_nonzero(found == n + 1) for n in range(8)], lengths)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 50), st.integers(0, 6), st.integers(0, 6), st.sampled_from([None, 1]))
 def test_the_rows_of_batches_are_known_before(seed, start, count, epochs):
     batches = make(*stores(seed), seed=seed, epochs=epochs)
@@ -167,6 +171,7 @@ def test_negatives_are_drawn_from_the_table_anew_every_time():
     assert all(len(set(found)) >= 6 for found in drawn.values())  # 24 draws of 8
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 500), st.integers(1, 14))
 def test_random_documents_take_the_place_of_missing_ones(seed, count):
     queries, documents = stores(seed, equal=False)

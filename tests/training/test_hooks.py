@@ -1,6 +1,7 @@
 """Hooks: what they make takes effect at its step exactly, survives interruptions, is refused where it does not fit."""
 
 import json
+import shutil
 import threading
 
 import numpy as np
@@ -41,7 +42,15 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    ("every", "lag", "other"), [(4, 2, (3, 0)), (4, 0, (3, 1)), (1, 0, (1, 1)), (1, 1, (2, 5)), (5, 5, (4, 9))]
+    ("every", "lag", "other"),
+    [
+        (4, 2, (3, 0)),
+        (1, 0, (2, 5)),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((4, 0, (3, 1)), (1, 0, (1, 1)), (1, 1, (2, 5)), (5, 5, (4, 9)))
+        ),
+    ],
 )
 def test_what_is_made_takes_effect_at_its_step(every, lag, other):
     """Against a plain reading of the rule, step by step; batches are made four ahead of training."""
@@ -120,10 +129,29 @@ def whole():
     return train_with(hooks_of(), evaluate=judge, **ARGUMENTS)
 
 
-SLOW = [pytest.param(deaths, marks=pytest.mark.slow) for deaths in ([11, 12, 14, 20], [3, 4, 7], list(range(1, 21)))]
+@pytest.fixture(scope="module")
+def plain():
+    """Without an evaluation."""
+    return train_with(hooks_of())
 
 
-@pytest.mark.parametrize("deaths", [[4, 5], [6, 8], [9, 10, 16], *SLOW])
+@pytest.fixture(scope="module")
+def watched():
+    """Parameters before every step, and the result."""
+    seen = Watched()
+    return seen, train_with(hooks_of(), evaluate=seen, eval_every=1)
+
+
+@pytest.fixture(scope="module")
+def late():
+    """What is made is used eight steps later."""
+    return train_with(hooks_of(every=4, lag=8), evaluate=judge, eval_every=1)
+
+
+DEATHS = ([4, 5], [6, 8], [9, 10, 16], [11, 12, 14, 20], [3, 4, 7], list(range(1, 21)))
+
+
+@pytest.mark.parametrize("deaths", [[5, 10], *(pytest.param(deaths, marks=pytest.mark.slow) for deaths in DEATHS)])
 def test_dying_anywhere_does_not_change_the_result(tmp_path, whole, deaths):
     look = dies_at(deaths, judge)
     for _ in deaths:
@@ -133,21 +161,22 @@ def test_dying_anywhere_does_not_change_the_result(tmp_path, whole, deaths):
     assert whole.step == 11 and whole.tables["relabel"]["targets"].shape == FIRST["targets"].shape
 
 
-def test_the_tables_of_the_best_step_are_returned(tmp_path, whole):
+def test_the_tables_of_the_best_step_are_returned(whole, watched):
     """Step 11's last update was made with what ran at 8; the last one's with what ran at 16."""
-    seen = Watched()
-    last = train_with(hooks_of(), evaluate=seen, eval_every=1)
-    for result, source in ((whole, 8), (train_with(hooks_of(), tmp_path, evaluate=judge, **ARGUMENTS), 8), (last, 16)):
+    seen, last = watched
+    for result, source in ((whole, 8), (last, 16)):
         expected = relabel(unflatten(seen.params[source]), source)
         np.testing.assert_array_equal(result.tables["relabel"]["targets"], expected["targets"])
         np.testing.assert_array_equal(flatten(result.params)["input_embedding"], expected["input_embedding"])
 
 
-@pytest.mark.parametrize("stop", [5, 19, *(pytest.param(step, marks=pytest.mark.slow) for step in (4, 6, 8))])
-def test_a_finished_run_can_go_on(tmp_path, stop):
+@pytest.mark.parametrize("stop", [5, *(pytest.param(step, marks=pytest.mark.slow) for step in (4, 6, 8, 19))])
+def test_a_finished_run_can_go_on(tmp_path, plain, stop):
     """Also where it ended between the parameters of a run and the use of what it would have made."""
     train_with(hooks_of(), tmp_path, steps=stop)
-    assert same(train_with(hooks_of(), tmp_path), train_with(hooks_of()))
+    assert same(train_with(hooks_of(), tmp_path), plain)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "metrics.jsonl"]  # nothing beside them
+    assert all(path.name.startswith("step_") for path in (tmp_path / "checkpoints").iterdir())
 
 
 class Held:
@@ -162,7 +191,7 @@ class Held:
         return relabel(params, step)
 
 
-def test_a_checkpoint_does_not_wait_for_a_hook_that_runs(tmp_path):
+def test_a_checkpoint_does_not_wait_for_a_hook_that_runs(tmp_path, late):
     """It keeps the parameters that the hook runs on, and whoever goes on runs it again."""
     held, hook = Held(), {"every": 4, "lag": 8}
     # Killed at step 9, when checkpoints 5 to 8 were written while what began at 4 and 8 had not ended.
@@ -185,10 +214,10 @@ def test_a_checkpoint_does_not_wait_for_a_hook_that_runs(tmp_path):
     again.go_on.set()
     found = train_with(hooks_of(**hook, run=again), tmp_path, evaluate=judge, **arguments)
     assert again.ran == [4, 8]  # 12's would be used from 20 on, which is the end
-    assert same(found, train_with(hooks_of(**hook), evaluate=judge, eval_every=1))
+    assert same(found, late)
 
 
-def test_what_was_made_and_is_not_due_is_not_made_again(tmp_path):
+def test_what_was_made_and_is_not_due_is_not_made_again(tmp_path, late):
     ran = []
 
     def noting(params, step):
@@ -202,7 +231,7 @@ def test_what_was_made_and_is_not_due_is_not_made_again(tmp_path):
     before = len(ran)
     found = train_with(hooks_of(**hook), tmp_path, evaluate=judge, eval_every=1, checkpoint_every=14)
     assert 4 not in ran[before:]
-    assert same(found, train_with(hooks_of(every=4, lag=8), evaluate=judge, eval_every=1))
+    assert same(found, late)
 
 
 def test_the_parameters_it_is_given_stay_as_they_are():
@@ -224,12 +253,9 @@ def test_the_parameters_it_is_given_stay_as_they_are():
         np.testing.assert_equal({path: value for path, value in flatten(params).items()}, seen.params[step])
 
 
-def test_hooks_run_whether_anything_is_evaluated_or_not(whole):
-    result = train_with(hooks_of(), evaluate=judge, eval_every=0)
-    seen = Watched()
-    train_with(hooks_of(), evaluate=seen, eval_every=1)
-    for path, value in flatten(result.params).items():
-        np.testing.assert_array_equal(value, seen.params[STEPS][path])
+def test_hooks_run_whether_anything_is_evaluated_or_not(plain, watched):
+    for path, value in flatten(plain.params).items():
+        np.testing.assert_array_equal(value, watched[0].params[STEPS][path])
 
 
 def failing(error):
@@ -241,7 +267,7 @@ def failing(error):
     return run
 
 
-@pytest.mark.parametrize("lag", [0, 6])
+@pytest.mark.parametrize("lag", [6, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_hook_that_fails_ends_training(tmp_path, lag):
     hooks = hooks_of(lag=lag, run=failing(OSError("the disk is on fire")))
     with pytest.raises(HookError, match="'relabel', run at step 8, failed: OSError: the disk is on fire") as caught:
@@ -263,8 +289,16 @@ def test_a_hook_that_finds_fault_with_what_was_given():
     ("change", "message"),
     [
         ({"targets": FIRST["targets"][:3]}, r"returned 'targets' as int32\(3, 2\), where int32\(40, 2\) is"),
-        ({"targets": FIRST["targets"].astype(np.int64)}, r"returned 'targets' as int64\(40, 2\)"),
-        ({"input_embedding": np.zeros((64, 8), np.float32)}, r"returned 'input_embedding' as float32\(64, 8\)"),
+        pytest.param(
+            {"targets": FIRST["targets"].astype(np.int64)},
+            r"returned 'targets' as int64\(40, 2\)",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"input_embedding": np.zeros((64, 8), np.float32)},
+            r"returned 'input_embedding' as float32\(64, 8\)",
+            marks=pytest.mark.slow,
+        ),
         ({"more": np.zeros(3)}, r"must return \['input_embedding', 'targets'\] \(got \['input_embedding', 'more'"),
     ],
 )
@@ -338,6 +372,14 @@ def altered(folder, step, change):
                 (new / name).write_bytes(content)
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """The folder of a run that ended at step 7."""
+    folder = tmp_path_factory.mktemp("ended")
+    train_with(hooks_of(lag=0), folder, steps=7)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -348,15 +390,15 @@ def altered(folder, step, change):
         (lambda state: state.update(made=[], given={"4": ["nothing"]}), "state of hooks makes no sense"),
     ],
 )
-def test_a_damaged_state_is_refused(tmp_path, change, message):
-    train_with(hooks_of(lag=0), tmp_path, steps=7)
+def test_a_damaged_state_is_refused(ended, tmp_path, change, message):
+    shutil.copytree(ended, tmp_path, dirs_exist_ok=True)
     altered(tmp_path, 7, change)
     with pytest.raises(InputError, match=message) as caught:
         train_with(hooks_of(lag=0), tmp_path)
     assert "step_00000007" in str(caught.value) and "checkpoint" in str(caught.value)
 
 
-def test_damaged_arrays_are_not_gone_on_from(tmp_path):
+def test_damaged_arrays_are_not_gone_on_from(tmp_path, plain):
     train_with(hooks_of(), tmp_path, steps=7)
     state = tmp_path / "checkpoints" / "step_00000007"
     file = max(state.rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
@@ -365,15 +407,7 @@ def test_damaged_arrays_are_not_gone_on_from(tmp_path):
     file.write_bytes(content)
     with pytest.warns(InputWarning, match="damaged or foreign checkpoint: altered.*Training begins anew"):
         found = train_with(hooks_of(), tmp_path)
-    whole = flatten(train_with(hooks_of()).params)
-    for path, value in flatten(found.params).items():
-        np.testing.assert_array_equal(value, whole[path])
-
-
-def test_nothing_lies_beside_the_checkpoints(tmp_path):
-    train_with(hooks_of(), tmp_path, checkpoint_every=5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "metrics.jsonl"]
-    assert all(path.name.startswith("step_") for path in (tmp_path / "checkpoints").iterdir())
+    assert same(found, plain)
 
 
 def test_settings_of_hooks_are_json():

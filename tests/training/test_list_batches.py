@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gr_jax.errors import InputError
@@ -68,6 +68,7 @@ def key(candidates):
 counts = st.integers(4, 20)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 5), counts, st.integers(1, 6), st.booleans())
 def test_lists_as_they_are(seed, count, batch_size, shuffle):
     rows = rows_of(seed, count)
@@ -143,6 +144,7 @@ def test_negatives_stand_beside_candidates(table):
     assert len(drawn) > 150
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 3), st.integers(0, 9), st.booleans())
 def test_going_on_from_a_state_gives_the_same_batches(seed, stop, sampled):
     rows = rows_of(3, 17)

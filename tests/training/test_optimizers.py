@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gr_jax.errors import InputError
@@ -33,6 +33,7 @@ def test_rsqrt_is_t5x_s():
     np.testing.assert_allclose(ours, np.minimum(1, step / warmup) / np.sqrt(np.maximum(step, warmup)), rtol=1e-5)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 50), st.sampled_from(["constant", "linear", "rsqrt"]), st.floats(1e-6, 10))
 def test_schedules_never_exceed_their_peak(warmup, decay, peak):
     schedule = Schedule(peak, warmup_steps=warmup, decay=decay, total_steps=120)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import time
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from gr_jax.training import checkpoints
 from gr_jax.training.metric_writers import read_metrics
 from tests.bad_input.faults import inflict
-from tests.training.on_processes import Run, kill, steps_of
+from tests.training.on_processes import Run, kill, train
 
 STEPS = 20
 
@@ -34,7 +33,7 @@ def folder_of(run):
 
 
 def test_one_process_of_two_devices_ends_with_the_same_bits(whole, tmp_path):
-    check(Run(tmp_path, processes=1, devices=2, look=True).finish(), whole)
+    check(train(Run(tmp_path, processes=1, devices=2, look=True)), whole)
     assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == STEPS
     losses = [line["train/loss"] for line in read_metrics(whole[0] / "metrics.jsonl") if "train/loss" in line]
     assert len(losses) == STEPS and losses == [
@@ -57,6 +56,7 @@ def test_every_process_ends_with_the_same_and_has_written_its_part(whole):
     assert sum(bytes_) == sum(sizes)
 
 
+@pytest.mark.slow
 def test_two_then_one_then_two_processes(whole, tmp_path):
     """What two wrote one process of two devices reads, and the other way round; one device alone reads it too."""
     Run(tmp_path, steps=8, look=True).finish()
@@ -69,26 +69,33 @@ def test_two_then_one_then_two_processes(whole, tmp_path):
 
 
 def test_sigterm_on_one_of_two_stops_both_at_one_step(whole, tmp_path):
-    run = Run(tmp_path, look=True, every=0, slow=0.1)
+    """And both go on from the checkpoint before it, where one of them cannot read its part of the last one."""
+    run = Run(tmp_path, look=True, slow=0.05)
     started = run.start()
-    for step in steps_of(started[0]):
+    for step in run.steps_of(started[0], 0):
         if step == 6:
-            started[1].send_signal(signal.SIGTERM)
+            started[1].terminate()
             break
-    said = [one.communicate(timeout=120)[1] for one in started]
-    assert [one.returncode for one in started] == [143, 143], said
+    for one in started:
+        one.join(120)
+    assert [one.exitcode for one in started] == [143, 143], run.said()
     # A step is shown before it asks whether all are to end: it may be the last one.
-    assert 6 <= max(checkpoints.steps(folder_of(run))) < STEPS
-    check(Run(tmp_path, look=True, every=0).finish(), whole)
+    last = max(checkpoints.steps(folder_of(run)))
+    assert 6 <= last < STEPS
+    inflict(checkpoints.path_of(folder_of(run), last), "process_00001.arrays", "flipped", np.random.default_rng(0))
+    check((again := Run(tmp_path, look=True)).finish(), whole)
+    said = again.said()
+    assert f"The checkpoint of step {last} is passed over: " in said[0] and "passed over" not in said[1]
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_a_save(whole, tmp_path):
     run = Run(tmp_path, look=True, slow=0.05)
     started = run.start()
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not list(folder_of(run).glob(".step_*")):
         time.sleep(0.002)
-    started[1].send_signal(signal.SIGKILL)
+    started[1].kill()
     time.sleep(0.1)
     kill(started)
     for step in checkpoints.steps(folder_of(run)):
@@ -126,13 +133,11 @@ def test_layers_that_are_split_over_the_devices_of_two_processes(tmp_path):
 
 
 FILES = [f"process_0000{process}.{kind}" for process in (0, 1) for kind in ("arrays", "json")] + ["manifest.json"]
-EVERY = [(name, how) for name in FILES for how in ("flipped", "truncated", "gone")]
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [("process_00001.arrays", "flipped"), *(pytest.param(*one, marks=pytest.mark.slow) for one in EVERY)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["flipped", "truncated", "gone"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_damaged_checkpoint_is_passed_over_by_both(whole, tmp_path, name, how):
     """Even where only one of the processes reads what is damaged."""
     shutil.copytree(whole[0] / "checkpoints", tmp_path / "checkpoints")
@@ -140,6 +145,7 @@ def test_a_damaged_checkpoint_is_passed_over_by_both(whole, tmp_path, name, how)
     inflict(last, name, how, np.random.default_rng(0))
     run = Run(tmp_path, look=True)
     check(run.finish(), whole)
-    assert f"The checkpoint of step {STEPS} is passed over: " in run.said[0]
-    assert "passed over" not in run.said[1]
+    said = run.said()
+    assert f"The checkpoint of step {STEPS} is passed over: " in said[0]
+    assert "passed over" not in said[1]
     checkpoints.load_params(last)

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gr_jax.errors import InputError
@@ -52,6 +52,7 @@ def examples_of(batch):
     return found
 
 
+@settings(max_examples=25)
 @given(lengths, prompts, st.integers(1, 5), st.booleans(), st.integers(0, 2))
 def test_an_epoch_has_every_example_once(lengths, prompt, batch_size, pack, seed):
     store = store_of(lengths)
@@ -73,6 +74,7 @@ def test_an_epoch_has_every_example_once(lengths, prompt, batch_size, pack, seed
     assert json.loads(json.dumps(batches.settings)) == batches.settings
 
 
+@settings(max_examples=25)
 @given(lengths, st.integers(1, 4), st.booleans(), st.integers(0, 8))
 def test_going_on_from_a_state_gives_the_same_batches(lengths, batch_size, pack, stop):
     batches = make_sequence_batches(store_of(lengths), batch_size=batch_size, length=20, pack=pack, epochs=4)
@@ -84,6 +86,7 @@ def test_going_on_from_a_state_gives_the_same_batches(lengths, batch_size, pack,
         np.testing.assert_equal(left, right)
 
 
+@settings(max_examples=25)
 @given(lengths, st.booleans())
 def test_processes_together_read_the_batches_of_one(lengths, pack):
     def read(process):

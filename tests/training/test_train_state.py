@@ -10,7 +10,7 @@ from gr_jax.training.partitioning import make_mesh
 from gr_jax.training.train_state import Trainer, flatten, unflatten
 from tests.training.toy import ToyModel, toy_store
 
-MESHES = [(1, 1), (8, 1), (4, 2), (2, 4)]
+MESHES = [(8, 1), (2, 4)]
 
 
 def losses(model, optimizer, mesh, *, steps=5, microbatches=1, rows=16, sharding="tensor"):
@@ -36,7 +36,7 @@ def test_every_mesh_has_the_same_losses_with_dropout(optimizer):
     model = ToyModel(dropout=0.3)
     reference, params = losses(model, optimizer, (1, 1))
     assert reference[-1] < reference[0]
-    for mesh in MESHES[1:]:
+    for mesh in MESHES:
         found, other = losses(model, optimizer, mesh)
         np.testing.assert_allclose(found, reference, atol=1e-5)
         for path in params:
@@ -45,12 +45,12 @@ def test_every_mesh_has_the_same_losses_with_dropout(optimizer):
     np.testing.assert_allclose(found, reference, atol=1e-5)
 
 
-@pytest.mark.parametrize("mesh", [(1, 1), (4, 2)])
+@pytest.mark.parametrize("mesh", [(4, 2), pytest.param((1, 1), marks=pytest.mark.slow)])
 def test_microbatches_have_the_gradient_of_one_batch(mesh):
     # Rows weigh differently much: a mean of means would differ.
     model = ToyModel(dropout=0.0)
     reference, params = losses(model, adamw(1e-2), (1, 1))
-    for microbatches in (2, 4):
+    for microbatches in (4,) if mesh == (4, 2) else (2, 4):
         found, other = losses(model, adamw(1e-2), mesh, microbatches=microbatches)
         np.testing.assert_allclose(found, reference, rtol=1e-5)
         for path in params:
@@ -157,7 +157,11 @@ def test_states_survive_the_way_through_arrays():
         assert left.sharding == right.sharding
 
 
-@pytest.mark.parametrize("optimizer", [adamw(Schedule(1e-2)), adafactor(Schedule(1e-2))], ids=lambda o: o.kind)
+@pytest.mark.parametrize(
+    "optimizer",
+    [adamw(Schedule(1e-2)), pytest.param(adafactor(Schedule(1e-2)), marks=pytest.mark.slow)],
+    ids=lambda o: o.kind,
+)
 def test_an_update_that_is_left_out_moves_the_schedule_alone(optimizer):
     batches = make_batches(toy_store(), batch_size=8, lengths={"inputs": 32, "targets": 8})
     trainer = Trainer.create(ToyModel(), optimizer, make_mesh(1, 1), batches.input_shapes)

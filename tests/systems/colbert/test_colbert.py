@@ -70,6 +70,7 @@ def test_keys_say_what_each_stage_reads(folder):
         assert {name for name, key in keys(**changes).items() if before[name] != key} == expected
 
 
+@pytest.mark.slow
 def test_without_training_nothing_is_made_for_it(folder, shared, tmp_path):
     short = dataclasses.replace(ENCODERS, document_length=40)
     system = ColBERT(**{**COMMON, "encoders": short}, interaction=Interaction(dimension=8), training=None)

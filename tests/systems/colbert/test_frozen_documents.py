@@ -36,12 +36,12 @@ def frozen(**changes: Any) -> ColBERT:
     return ColBERT(**(chosen | changes))
 
 
-@pytest.mark.parametrize("negatives", [None, 3])
+@pytest.mark.parametrize("negatives", [None, pytest.param(3, marks=pytest.mark.slow)])
 def test_documents_that_are_read_once(folder, tmp_path, negatives):
     last = dataclasses.replace(frozen().training, keep_best=None, negatives=negatives, in_batch=negatives is None)
     whole = dataclasses.replace(frozen().interaction, whole_text=True)
     searcher = frozen(training=last, interaction=whole).run(
-        folder, tmp_path / "run", shared_dir=tmp_path / "shared", say=lambda _: None
+        folder, tmp_path / "run", shared_dir=tmp_path / "shared", until="index", say=lambda _: None
     )
     encoder = searcher.retriever.encoder
     again = encoder.encode_documents(searcher.corpus.contents, precision="float32")  # each read again, whole
@@ -61,6 +61,7 @@ def test_documents_that_are_read_once(folder, tmp_path, negatives):
     np.testing.assert_array_equal(loaded.retrieve(questions, 5).doc_index, found.doc_index[:, :5])
 
 
+@pytest.mark.slow
 def test_a_training_on_documents_that_are_read_once_is_interrupted(folder, tmp_path, monkeypatch):
     small_pairs.check_interrupted(frozen(), folder, tmp_path, monkeypatch)
 

@@ -262,6 +262,7 @@ def test_a_teacher_counts_where_it_has_scored(params):
     np.testing.assert_allclose(loss, expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_ten_pairs_are_learned(params):
     import optax
 
@@ -275,7 +276,7 @@ def test_ten_pairs_are_learned(params):
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, updates), state, metrics["accuracy"][0]
 
-    learned, state = params, optimizer.init(params)
+    learned, state = params, jax.jit(optimizer.init)(params)
     for _ in range(60):
         learned, state, correct = step(learned, state)
     assert int(correct) == 10 > int(_loss(model, params, batch)[1]["accuracy"][0])

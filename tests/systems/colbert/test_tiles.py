@@ -14,6 +14,7 @@ from gr_jax.models.bert import BertConfig
 from gr_jax.systems.colbert import tiles
 from gr_jax.systems.colbert.network import LateInteraction, LateInteractionConfig, LateInteractionModel
 from gr_jax.systems.colbert.tiles import StateBatches
+from tests import compiled
 from tests.training.test_contrastive_batches import make, stores
 
 DOCUMENTS, WIDTH, DIMENSION = 12, 16, 6
@@ -73,8 +74,10 @@ def slow_loss(asked, batch: dict, queries: np.ndarray, weights: np.ndarray, para
     return total
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("negatives", [1, 3, 7, None])
+@pytest.mark.parametrize(
+    ("layers", "negatives"),
+    [(1, 3), (2, None), *(pytest.param(2, count, marks=pytest.mark.slow) for count in (1, 3, 7))],
+)
 def test_the_loss_is_that_of_loops_over_tokens(layers, negatives):
     """{positive} ∪ K drawn documents and nothing of the batch; or all documents."""
     every = negatives is None
@@ -86,7 +89,7 @@ def test_the_loss_is_that_of_loops_over_tokens(layers, negatives):
     loss = jax.jit(network.loss_fn)
     seen = 0
     for batch, plain in zip(StateBatches(made, STATES), made, strict=True):
-        queries, weights = network.module.apply({"params": params}, plain["query_tokens"], method="encode_query")
+        queries, weights = compiled.run(network.module, params, plain["query_tokens"], method="encode_query")
         total, metrics = loss(params, batch)
         expected = slow_loss(asked, plain, np.asarray(queries, np.float64), np.asarray(weights), params, every)
         np.testing.assert_allclose(float(total), expected, rtol=1e-5)
@@ -152,9 +155,9 @@ def test_documents_of_their_own_encoder():
     tokens = np.array([[5, 20, 21, 6]], np.int32)
 
     def encoded(params, side):
-        return np.asarray(network.module.apply({"params": params}, tokens, method=f"encode_{side}")[0])
+        return np.asarray(compiled.run(network.module, params, tokens, method=f"encode_{side}")[0])
 
-    other = jax.tree.map(lambda array: array + 0.1, params["encoder"])
+    other = jax.tree.map(lambda array: np.asarray(array) + np.float32(0.1), params["encoder"])
     for moved, still in (("query", "document"), ("document", "query")):
         name = "encoder" if moved == "query" else "document_encoder"
         np.testing.assert_array_equal(encoded(params | {name: other}, still), encoded(params, still))
@@ -166,7 +169,7 @@ def test_documents_of_their_own_encoder():
 def test_without_a_projection_vectors_are_states():
     network, params = model(0)
     assert "projection" not in params
-    found = network.module.apply({"params": params}, STATES.vectors[:3], method="project")
+    found = compiled.run(network.module, params, STATES.vectors[:3], method="project")
     np.testing.assert_array_equal(found, STATES.vectors[:3])
     with pytest.raises(InputError, match="dimension = 16"):
         LateInteractionConfig(BERT, dimension=8, projection_layers=0)

@@ -58,6 +58,7 @@ def test_keys_say_what_each_stage_reads(folder):
         assert {name for name, key in keys(trained, **changes).items() if before[name] != key} == expected
 
 
+@pytest.mark.slow
 def test_without_training_nothing_is_made_for_it(folder, shared, tmp_path):
     short = dataclasses.replace(ENCODERS, document_length=40)
     system = BM25CrossEncoder(**{**COMMON, "encoders": short}, training=None)

@@ -17,11 +17,11 @@ from gr_jax.systems.cross_encoder.network import (
     CrossEncoder,
     CrossEncoderConfig,
     CrossEncoderModel,
-    join_pairs,
     load_cross_encoder,
     save_cross_encoder,
-    split_pairs,
 )
+from gr_jax.systems.cross_encoder.network import join_pairs as _join_pairs
+from gr_jax.systems.cross_encoder.network import split_pairs as _split_pairs
 
 BERT = BertConfig(
     vocab_size=60, emb_dim=16, num_heads=2, num_encoder_layers=1, mlp_dim=24, max_positions=40, dropout_rate=0.0
@@ -32,6 +32,7 @@ CONFIG = CrossEncoderConfig(
 # [CLS] is 5 and [SEP] 6.
 QUERIES = np.array([[5, 20, 21, 6, 0, 0], [5, 22, 6, 0, 0, 0]], np.int32)
 DOCUMENTS = np.array([[5, 30, 31, 32, 6, 0, 0], [5, 33, 34, 35, 36, 37, 6]], np.int32)
+join_pairs, split_pairs = jax.jit(_join_pairs, static_argnums=2), jax.jit(_split_pairs, static_argnums=(2, 3))
 
 
 def test_joining_and_splitting():
@@ -261,6 +262,7 @@ def test_distillation_is_measured_where_the_teacher_has_scored(params):
     np.testing.assert_allclose(metrics["margin_mse"], [expected, 2.0], rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"softmax": 0.0, "pointwise": 1.0}])
 def test_ten_pairs_are_learned(params, changes):
     import optax
@@ -275,7 +277,7 @@ def test_ten_pairs_are_learned(params, changes):
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, updates), state, metrics["accuracy"][0]
 
-    learned, state = params, optimizer.init(params)
+    learned, state = params, jax.jit(optimizer.init)(params)
     for _ in range(80):
         learned, state, correct = step(learned, state)
     assert int(correct) == 10 > int(_loss(model, params, batch)[1]["accuracy"][0])

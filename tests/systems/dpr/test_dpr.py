@@ -194,12 +194,12 @@ def frozen(**changes: Any) -> systems.DPR:
     return systems.DPR(**(chosen | changes))
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_documents_that_are_read_once(beir, tmp_path, shared):
     encoders = dataclasses.replace(small_pairs.ENCODERS, projection=12, shared=shared)
     last = dataclasses.replace(frozen().training, keep_best=None)
     searcher = frozen(encoders=encoders, training=last).run(
-        beir, tmp_path / "run", shared_dir=tmp_path / "shared", say=lambda _: None
+        beir, tmp_path / "run", shared_dir=tmp_path / "shared", until="index", say=lambda _: None
     )
     encoder = searcher.retriever.encoder
     vectors = encoder.encode(searcher.corpus.contents, "document")  # each read again, whole
@@ -217,6 +217,7 @@ def test_documents_that_are_read_once(beir, tmp_path, shared):
     assert all(jax.tree.leaves(alike)) == shared
 
 
+@pytest.mark.slow
 def test_a_training_on_documents_that_are_read_once_is_interrupted(beir, tmp_path, monkeypatch):
     small_pairs.check_interrupted(frozen(), beir, tmp_path, monkeypatch)
 

@@ -259,7 +259,7 @@ def test_negatives_mined_by_the_model_are_refreshed(finished, tmp_path):
 @pytest.mark.parametrize(
     "stage, changes",
     [
-        pytest.param("model", {}, id="vectors_as_they_are"),
+        pytest.param("model", {}, id="vectors_as_they_are", marks=pytest.mark.slow),
         pytest.param(
             "joint_model",
             {"training": None, "matching": Matching(alpha=2.0, rdrop=0.15)},

@@ -89,7 +89,7 @@ def test_the_softmax_is_over_the_beam_with_and_without_a_filter():
     np.testing.assert_allclose(shares, weights[np.arange(len(QUERIES)), outside], atol=1e-5)
 
 
-@pytest.mark.parametrize("most_docids", [1, 3])
+@pytest.mark.parametrize("most_docids", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_evidence_is_the_cluster_and_the_similarity(most_docids):
     cids = tree(most_docids)
     made = plain() if most_docids == 1 else retriever(cids)

@@ -75,16 +75,22 @@ def beir(tmp_path_factory):
 @pytest.fixture(scope="module", params=["SEAL", pytest.param("MINDER", marks=pytest.mark.slow)])
 def made(request, beir, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    return request.param, folder, SYSTEMS[request.param].run(beir, folder, say=lambda line: None)
+    return request.param, folder, SYSTEMS[request.param].run(beir, folder, until="index", say=lambda line: None)
 
 
 def test_it_finds_what_it_was_trained_on(made, beir):
-    name, folder, searcher = made
+    _, _, searcher = made
     dataset = corpus_lib.read_beir(beir)
     train = dataset.split_queries("train")
     found = searcher.retrieve(train.texts, 3).doc_index[:, 0]
     right = [dataset.corpus.index_of(next(iter(dataset.split("train")[one]))) for one in train.ids]
     assert np.mean(found == right) > 0.9
+
+
+@pytest.mark.slow
+def test_its_results(made, beir):
+    name, folder, _ = made
+    SYSTEMS[name].run(beir, folder, say=lambda line: None)
     metrics = json.loads((folder / "results" / "metrics.json").read_text())
     assert set(metrics["test"]) == {"BM25", name, f"BM25 + {name}"}
     assert "FM-index" in (folder / "results" / "report.md").read_text()
@@ -124,6 +130,7 @@ def test_a_shorter_answer_is_the_beginning_of_a_longer_one(made):
     np.testing.assert_array_equal(few.score, many.score[:, :3])
 
 
+@pytest.mark.slow  # as tests/retrievers/test_ngram_shards.py shows with a random network
 def test_a_filter_leaves_others_out(made):
     _, _, searcher = made
     allowed = np.arange(24) % 3 == 0
@@ -132,6 +139,7 @@ def test_a_filter_leaves_others_out(made):
     assert len(found) and allowed[found].all()
 
 
+@pytest.mark.slow  # as tests/retrievers/test_ngram_shards.py shows with a random network
 @pytest.mark.parametrize("made", ["SEAL"], indirect=True)
 def test_documents_come_and_go_as_in_an_index_built_anew(made, beir):
     _, folder, _ = made
@@ -172,6 +180,7 @@ def test_documents_come_and_go_as_in_an_index_built_anew(made, beir):
         changed.update(remove=[99])
 
 
+@pytest.mark.slow
 def test_an_untrained_writer_copies_what_questions_share_with_documents(beir, tmp_path):
     system = dataclasses.replace(SYSTEMS["SEAL"], trained=False)
     searcher = system.run(beir, tmp_path, until="index", say=lambda line: None)
@@ -232,7 +241,7 @@ def test_spans_of_generated_queries_are_learned(beir, temperature):
     assert documents.pseudo_queries(3, ASKED, [1], none, rng) == []
 
 
-@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("count", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_generated_queries_are_asked_as_questions(beir, count):
     dataset, vocabulary = corpus_lib.read_beir(beir), ByteVocabulary()
     words = ("red", "green", "blue")

@@ -43,12 +43,14 @@ def found(tmp_path_factory):
     return retriever, kept, sources, model
 
 
-def _scores(found, rows: ListRows, lists, params=None):
+_scores_of_batch = jax.jit(passage_scores.scores_of_batch, static_argnums=(0, 3, 4))
+
+
+def _scores(found, rows: ListRows, lists):
     retriever, _, _, model = found
-    batch = {name: jnp.asarray(one) for name, one in rows.batch(range(len(lists)), lists).items()}
-    params = retriever.model.params if params is None else params
-    alpha = retriever.documents_of.scorer.settings.alpha
-    return passage_scores.scores_of_batch(model, params, batch, retriever.documents_of.views, alpha)
+    batch = rows.batch(range(len(lists)), lists)
+    views, alpha = retriever.documents_of.views, retriever.documents_of.scorer.settings.alpha
+    return np.asarray(_scores_of_batch(model, retriever.model.params, batch, tuple(views), alpha))
 
 
 def _rows(found, prefixes=800, ngrams=400):
@@ -65,10 +67,10 @@ def test_rows_are_as_long_as_a_batch_needs(found, monkeypatch):
     length = batch["decoder_input_tokens"].shape[1]
     needed = 1 + int((batch["decoder_input_tokens"] != 0).sum(axis=1).max())  # no n-gram has token 0
     assert 1 < needed <= length < 800 and 800 % length == 0
-    scores = np.asarray(_scores(found, rows, lists))
+    scores = _scores(found, rows, lists)
     monkeypatch.setattr(list_batches, "SHORTER", ())
     assert rows.batch(range(len(lists)), lists)["decoder_input_tokens"].shape[1] == 800
-    np.testing.assert_allclose(scores, np.asarray(_scores(found, rows, lists)), rtol=1e-5)
+    np.testing.assert_allclose(scores, _scores(found, rows, lists), rtol=1e-5)
 
 
 def test_it_is_the_score_of_retrieval(found):
@@ -77,7 +79,7 @@ def test_it_is_the_score_of_retrieval(found):
     np.testing.assert_array_equal(kept.documents, ranking.doc_index)
     np.testing.assert_allclose(kept.held, (kept.documents >= 0).astype(float), rtol=1e-5)
     lists = np.where(kept.documents >= 0, np.arange(DEPTH), -1)
-    scores = np.asarray(_scores(found, _rows(found), lists))
+    scores = _scores(found, _rows(found), lists)
     there = kept.documents >= 0
     assert there.sum() > 20
     np.testing.assert_allclose(scores[there], ranking.score[there], rtol=2e-3)
@@ -85,7 +87,7 @@ def test_it_is_the_score_of_retrieval(found):
     # In another order, without some, with padding before the others: each document's is the same number.
     other = np.full((len(lists), 5), -1)
     other[:, 1:4] = lists[:, [3, 0, 2]]
-    np.testing.assert_allclose(np.asarray(_scores(found, _rows(found), other))[:, 1:4], scores[:, [3, 0, 2]], rtol=1e-4)
+    np.testing.assert_allclose(_scores(found, _rows(found), other)[:, 1:4], scores[:, [3, 0, 2]], rtol=1e-4)
 
 
 def test_fewer_ngrams_hold_less_of_the_score_and_say_how_much(found):
@@ -93,7 +95,7 @@ def test_fewer_ngrams_hold_less_of_the_score_and_say_how_much(found):
     few = candidates.find(retriever, QUESTIONS, DEPTH, ngrams=2)
     np.testing.assert_array_equal(few.documents, whole.documents)
     lists = np.where(few.documents >= 0, np.arange(DEPTH), -1)
-    scores = np.asarray(_scores(found, dataclasses.replace(_rows(found), candidates=few), lists))
+    scores = _scores(found, dataclasses.replace(_rows(found), candidates=few), lists)
     there = few.documents >= 0
     np.testing.assert_allclose(scores[there], (few.scores * few.held)[there], rtol=2e-3)
     assert (few.held[there] < 0.999).any() and (few.held <= 1 + 1e-6).all()
@@ -121,7 +123,7 @@ def test_rows_say_which_share_of_scores_they_hold(found, prefixes, ngrams):
     _, kept, _, _ = found
     lists = np.where(kept.documents >= 0, np.arange(DEPTH), -1)
     rows = _rows(found, prefixes, ngrams)
-    scores, there = np.asarray(_scores(found, rows, lists)), kept.documents >= 0
+    scores, there = _scores(found, rows, lists), kept.documents >= 0
     held = np.stack([rows.held(question, lists[question].tolist()) for question in range(len(lists))])
     np.testing.assert_allclose((held * kept.scores)[there], scores[there], rtol=3e-3, atol=1e-3)
     assert not held[~there].any() and (held.min(where=there, initial=1) > 0.999) == (prefixes == 800)
@@ -135,22 +137,22 @@ def test_slopes_beside_finite_differences(found):
     views = (NgramView(), NgramView(shift=2.0, most=-1.0))
     with jax.enable_x64(True):
         columns = NgramColumns(
-            jnp.asarray(-rng.exponential(6.0, (4, 6)) - 1), jnp.asarray(rng.random((4, 6)) < 0.3),
-            jnp.asarray(rng.random((2, 3, 12))),
+            -rng.exponential(6.0, (4, 6)) - 1, rng.random((4, 6)) < 0.3, rng.random((2, 3, 12))
         )  # fmt: skip
-        weights = jnp.asarray(rng.normal(size=(2, 3)))
+        weights = rng.normal(size=(2, 3))
 
-        def total(x):
-            return jnp.sum(weights * passage_scores.passage_scores(jnp.asarray(x), columns, views, 1.7))
+        @jax.jit
+        def total(x, columns):
+            return jnp.sum(weights * passage_scores.passage_scores(x, columns, views, 1.7))
 
-        slopes = np.asarray(jax.grad(total)(jnp.asarray(log_probs)))
+        slopes = np.asarray(jax.jit(jax.grad(total))(log_probs, columns))
         assert np.isfinite(slopes).all() and slopes[1, 2] == 0 and slopes.any()
         for place in np.ndindex(log_probs.shape):
             if np.isfinite(log_probs[place]):
                 high, low = log_probs.copy(), log_probs.copy()
                 high[place] += 1e-6
                 low[place] -= 1e-6
-                expected = (float(total(high)) - float(total(low))) / 2e-6
+                expected = (float(total(high, columns)) - float(total(low, columns))) / 2e-6
                 assert slopes[place] == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
@@ -169,8 +171,8 @@ def test_a_definition_beside_it():
             odds = [x - np.log(1 - np.exp(x)) for x in (log_p, chance[view, n])]
             weight = max(0.0, odds[0] - odds[1]) ** (1.0 if single[view, n] else 2.0)
             expected += coefficients[0, :, 5 * view + n] * weight
-    columns = NgramColumns(jnp.asarray(chance), jnp.asarray(single), jnp.asarray(coefficients))
-    found = passage_scores.passage_scores(jnp.asarray(log_probs), columns, views, 2.0)
+    of_batch = jax.jit(lambda *given: passage_scores.passage_scores(*given, views, 2.0))
+    found = of_batch(log_probs, NgramColumns(chance, single, coefficients))
     np.testing.assert_allclose(found[0], expected, rtol=1e-4)
 
 
