@@ -314,7 +314,7 @@ def test_sentence_folders_say_how_to_pool(sentence_folder):
         ({"pooling_mode": "mean"}, False, lambda x: x.mean(0)),
     ):
         encoder = huggingface.load_sentence_encoder(sentence_folder(pooling, normalize))
-        states = np.asarray(encoder.module.apply({"params": encoder.params}, tokens))[0]
+        states = np.asarray(jax.jit(encoder.module.apply)({"params": encoder.params}, tokens))[0]
         vector = pool(states) / (np.linalg.norm(pool(states)) if normalize else 1)
         np.testing.assert_allclose(encoder.encode(["a b"], max_length=16)[0], vector, atol=1e-5)
 

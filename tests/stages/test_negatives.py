@@ -100,11 +100,12 @@ def test_what_the_file_holds_is_in_the_key(tmp_path):
 
 
 def test_every_tower_starts_from_what_is_pretrained_its_pooler_too(tmp_path):
+    bert = {**random_folders.BERT, "num_hidden_layers": 1}
     folder = random_folders.write_bert(tmp_path / "bert")
     pooler = {"weight": np.random.default_rng(0).normal(size=(32, 32)), "bias": np.arange(32.0)}
     random_folders.write(
-        folder, random_folders.BERT,
-        {**random_folders.bert_tensors(random_folders.BERT),
+        folder, bert,
+        {**random_folders.bert_tensors(bert),
          **{f"pooler.dense.{name}": value.astype(np.float32) for name, value in pooler.items()}},
     )  # fmt: skip
     config, pretrained = encoders.make_encoders(

@@ -124,7 +124,8 @@ def test_a_document_has_the_score_of_the_best_of_its_docids():
     start = functools.partial(models.GenerativeDecoder.start, beams=5, max_len=3)
     cache = jax.jit(start)(decoder, batch["encoder_input_tokens"])
     settings = {"beams": 5, "max_len": 3, "normalize": "vocabulary"}
-    beams = jax.jit(functools.partial(beam_search, **settings))(decoder, cache, Trie.from_docids(docids))
+    search = jax.jit(functools.partial(beam_search, **settings))
+    beams = jax.device_get(search(decoder, cache, Trie.from_docids(docids)))
     expected = np.full((3, 4), -np.inf)
     for row in range(3):
         for beam in np.flatnonzero(beams.valid[row]):

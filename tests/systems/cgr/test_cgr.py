@@ -60,7 +60,7 @@ def cgr(encoder, **changes) -> CGR:
         ),
         "training": Training(
             steps=150, batch_size=16, learning_rate=1e-2, warmup_steps=5, rates={"query": 1.0}, normalize="vocabulary",
-            evaluate_every=None, dev_queries=8, checkpoint_every=50, multipliers={"decoder": 1.0},
+            evaluate_every=None, dev_queries=None, checkpoint_every=50, multipliers={"decoder": 1.0}, keep_best=None,
         ),
         "decoding": TitleDecoding(beams=8, **AS_PUBLISHED),
     }  # fmt: skip

@@ -30,7 +30,7 @@ pytest.importorskip("sentencepiece")
 
 WRITING = NgramWriting(
     encoder="t5", vocabulary="sentencepiece", vocabulary_size=330, width=32, heads=2, mlp_width=32, encoder_layers=1,
-    decoder_layers=1, dropout=0.0, words=32, query_tokens=64, row_targets=48, span_tokens=5, title_tokens=6,
+    decoder_layers=1, dropout=0.0, words=32, query_tokens=64, row_targets=48, span_tokens=4, title_tokens=4,
 )  # fmt: skip
 DEPTH, SIZE, LENGTH = 8, 5, 4
 
@@ -50,7 +50,7 @@ class Student(NamedTuple):
 @pytest.fixture(scope="module")
 def student(tmp_path_factory) -> Student:
     folder = small_data.write_beir(tmp_path_factory.mktemp("beir") / "animals", count=24)
-    system = SEAL(writing=WRITING, trained=False, asking=Asking(beams=4, tokens=5, title_tokens=6))
+    system = SEAL(writing=WRITING, trained=False, asking=Asking(beams=4, tokens=4, title_tokens=4))
     searcher = system.run(folder, tmp_path_factory.mktemp("seal"), until="index", say=lambda line: None)
     dataset, retriever = corpus_lib.read_beir(folder), searcher.retriever
     texts = dataset.split_queries("train").texts

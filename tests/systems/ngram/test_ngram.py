@@ -49,12 +49,14 @@ SMALL = {
     "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0, "words": 32,
 }  # fmt: skip
 WRITING = NgramWriting(
-    **SMALL, query_tokens=64, row_targets=48, span_tokens=5, title_tokens=6, steps=60, warmup_steps=5, batch_size=12,
+    **SMALL, query_tokens=64, row_targets=48, span_tokens=4, title_tokens=4, steps=60, warmup_steps=5, batch_size=12,
     learning_rate=1e-2, evaluate_every=30, dev_queries=8, checkpoint_every=20,
 )  # fmt: skip
-ASKING = Asking(beams=4, tokens=5, title_tokens=6)  # each step is compiled
+ASKING = Asking(beams=4, tokens=4, title_tokens=4)  # each step is compiled
 SYSTEMS = {
-    "SEAL": SEAL(writing=WRITING, asking=ASKING),
+    "SEAL": SEAL(  # MINDER's is evaluated on dev
+        writing=dataclasses.replace(WRITING, evaluate_every=None, dev_queries=None, keep_best=None), asking=ASKING
+    ),
     "MINDER": MINDER(
         writing=WRITING,
         asking=dataclasses.replace(ASKING, writes=("body", "title", "pseudo_query"), pseudo_query_shift=0.0),

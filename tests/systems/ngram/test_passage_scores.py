@@ -24,7 +24,7 @@ pytest.importorskip("sentencepiece")
 
 WRITING = NgramWriting(
     encoder="t5", vocabulary="sentencepiece", vocabulary_size=330, width=32, heads=2, mlp_width=32, encoder_layers=1,
-    decoder_layers=1, dropout=0.0, words=32, query_tokens=64, row_targets=48, span_tokens=5, title_tokens=6,
+    decoder_layers=1, dropout=0.0, words=32, query_tokens=64, row_targets=48, span_tokens=4, title_tokens=4,
 )  # fmt: skip
 DEPTH, QUESTIONS = 12, ["who saw a red cat", "where is the goat", "a black horse of the farm"]
 
@@ -33,7 +33,7 @@ DEPTH, QUESTIONS = 12, ["who saw a red cat", "where is the goat", "a black horse
 def found(tmp_path_factory):
     """A retriever, what it finds for questions with all n-grams, and how the network reads them."""
     folder = small_data.write_beir(tmp_path_factory.mktemp("beir") / "animals", count=24)
-    system = SEAL(writing=WRITING, trained=False, asking=Asking(beams=4, tokens=5, title_tokens=6))
+    system = SEAL(writing=WRITING, trained=False, asking=Asking(beams=4, tokens=4, title_tokens=4))
     searcher = system.run(folder, tmp_path_factory.mktemp("seal"), until="index", say=lambda line: None)
     retriever = searcher.retriever
     kept = candidates.find(retriever, QUESTIONS, DEPTH, ngrams=10_000)
