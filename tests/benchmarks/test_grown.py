@@ -114,11 +114,8 @@ def growing(root):
 QUESTIONS = ["where is the red cat", "who saw a grey goat", "a bee near the river", "the black horse"]
 
 
-# One of four by default.
-EACH = [pytest.param(name, marks=() if name == "DR" else pytest.mark.slow) for name in grown.SYSTEMS]
-
-
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", grown.SYSTEMS)
 def test_with_the_documents_of_training_answers_are_those_of_the_index(growing, name):
     documents = growing(name)
     assert list(documents.sizes.values()) == [FEW, SOME, ALL]
@@ -129,7 +126,8 @@ def test_with_the_documents_of_training_answers_are_those_of_the_index(growing, 
     np.testing.assert_allclose(found.score, expected.score, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", grown.SYSTEMS)
 def test_what_was_trained_stays(growing, name):
     documents = growing(name)
     made = [grown.SYSTEMS[name](documents, count) for count in documents.sizes.values()]
@@ -138,7 +136,8 @@ def test_what_was_trained_stays(growing, name):
     assert moved.fingerprint != made[0].fingerprint
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", grown.SYSTEMS)
 def test_documents_that_join_change_no_scores(growing, name):
     """Where everything is searched, the ranking of the first documents is what it was; the others stand between."""
     documents = growing(name)
@@ -161,6 +160,7 @@ def test_documents_that_join_change_no_scores(growing, name):
         assert {int(place) for place in every.doc_index[row]} >= set(range(ALL)) - {-1}
 
 
+@pytest.mark.slow
 def test_every_document_is_encoded_as_by_an_update(growing):
     """Of a bi-encoder, beside the retriever's own way to take documents."""
     documents = growing("DR")
@@ -200,6 +200,7 @@ def test_codes_of_documents_that_join_are_those_of_their_vectors(growing):
     np.testing.assert_array_equal(codes_of(retriever.docids)[FEW:], expected)
 
 
+@pytest.mark.slow
 def test_documents_are_encoded_once(growing, monkeypatch):
     documents = growing("DR")
     grown.bi_encoder(documents, ALL)

@@ -166,6 +166,7 @@ def installed():
     return python_docs()
 
 
+@pytest.mark.slow  # reads all packages
 def test_the_default_is_a_few_thousand_documents(installed):
     assert 3500 < len(installed.corpus) < 6500
     assert {package: bool(version) for package, version in installed.notes["packages"].items()} == dict.fromkeys(
@@ -176,6 +177,7 @@ def test_the_default_is_a_few_thousand_documents(installed):
     assert all(len(document.text.split()) >= 20 for document in installed.corpus)
 
 
+@pytest.mark.slow  # reads all packages
 def test_users_find_names_as_they_import_them(installed):
     names = set(installed.corpus.doc_ids)
     wanted = ["jax.jit", "jax.vmap", "jax.numpy.einsum", "jax.lax.scan", "flax.linen.Dense", "optax.adam", "numpy.sort"]
@@ -185,6 +187,7 @@ def test_users_find_names_as_they_import_them(installed):
     assert not any(part in ("test", "tests") for name in names for part in name.split("."))
 
 
+@pytest.mark.slow  # reads all packages
 def test_the_first_sentence_of_a_known_docstring_is_a_query(installed):
     sentence = "Sets up ``fun`` for just-in-time compilation with XLA."
     (query_id,) = [
@@ -195,7 +198,10 @@ def test_the_first_sentence_of_a_known_docstring_is_a_query(installed):
     assert installed.queries.text(query_id) not in installed.corpus[installed.corpus.index_of("jax.jit")].text
 
 
-def test_another_process_reads_the_same(installed):
+def test_another_process_reads_the_same():
     code = "import json; from gr_jax.corpus import python_docs; print(json.dumps(python_docs(['optax']).fingerprint))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert json.loads(output) == python_docs(["optax"]).fingerprint
+    read = python_docs(["optax"])
+    assert json.loads(output) == read.fingerprint
+    assert {"optax.adam", "optax.sigmoid_binary_cross_entropy", "optax.MultiSteps"} <= {*read.corpus.doc_ids}
+    assert not any(part.startswith("_") or "test" in part for one in read.corpus.doc_ids for part in one.split("."))

@@ -209,7 +209,7 @@ def test_what_changed_since_is_told(made, tmp_path):
 def test_a_build_that_stopped_is_no_data_set_and_goes_on(made, tmp_path, monkeypatch, name):
     """Wherever it stops: at any file that is written."""
     whole = build(name, made[name], tmp_path / "whole")
-    for stop in range(12):
+    for stop in (0, 1, 3, 5, 11):
         where, written = tmp_path / f"cut{stop}", []
 
         def failing(function, stop=stop, written=written):
@@ -232,7 +232,7 @@ def test_a_build_that_stopped_is_no_data_set_and_goes_on(made, tmp_path, monkeyp
                         corpus.read_beir(where)
                 assert not (where / "about.json").exists()
             else:
-                assert stop > 2  # all that is written was written
+                assert stop > 3  # all that is written was written
         assert build(name, made[name], where) == whole and folder.verify(where) == []
         assert contents(where) == contents(tmp_path / "whole")
 

@@ -77,6 +77,7 @@ def test_it_masks_other_loops(example):
     assert np.asarray(make_mask_fn(constraint)(np.array([[3, 0, 0]]), 1)).nonzero()[1].tolist() == [5, 6, 7, 8]
 
 
+@pytest.mark.slow
 def test_the_search_on_the_page_runs(example, capsys):
     exec(SEARCH, {})
     assert capsys.readouterr().out.strip()

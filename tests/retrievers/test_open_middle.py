@@ -45,7 +45,9 @@ class Counting(models.DecoderOnly):
 READ: list[int] = []
 
 
-@pytest.fixture(scope="module", params=["ngrams", "contextual_titles", "prompted"])
+@pytest.fixture(
+    scope="module", params=["ngrams", "prompted", pytest.param("contextual_titles", marks=pytest.mark.slow)]
+)
 def system(request, corpus, vocabulary):
     """A retriever with enough beams for everything, its enumeration, and its answer."""
     if request.param == "ngrams":
@@ -72,7 +74,7 @@ def test_evidence_is_what_was_written_and_makes_the_score(system, corpus):
     made, _, ranking = system
     total = sum if made.documents_of.kind == "ngrams" else max
     for row, scores, reasons in zip(ranking.doc_index, ranking.score, ranking.evidence, strict=True):
-        assert len(reasons) == np.sum(row >= 0) > COUNT // 2
+        assert len(reasons) == np.sum(row >= 0) > COUNT // 4
         for document, score, why in zip(row.tolist(), scores.tolist(), reasons, strict=False):
             np.testing.assert_allclose(total([one.score for one in why]), score, rtol=1e-4)
             if made.documents_of.kind == "ngrams":

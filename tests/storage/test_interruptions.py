@@ -64,7 +64,7 @@ _WRITE_FOR_EVER = """
 def test_a_writer_killed_at_any_moment_leaves_a_whole_folder_and_no_debris_that_stays(tmp_path):
     path = tmp_path / "docids"
     _write(path, 0)
-    moments = np.random.default_rng(0).uniform(0.001, 0.05, size=12)
+    moments = np.random.default_rng(0).uniform(0.001, 0.05, size=5)
     for start, moment in enumerate(moments):
         process = _start(_WRITE_FOR_EVER, path, start * 1_000_000)
         process.stdout.readline()
