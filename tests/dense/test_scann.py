@@ -8,8 +8,13 @@ from gr_jax.errors import InputError
 from tests.dense import brute_force
 from tests.dense.brute_force import assert_same, whole_numbers
 
-pytest.importorskip("scann.scann_ops.py.scann_ops_pybind")
 DOCUMENTS, WIDTH = 5000, 16
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    """Imported by the worker alone that runs these tests: it brings TensorFlow."""
+    pytest.importorskip("scann.scann_ops.py.scann_ops_pybind")
 
 
 def _recall(found, expected):

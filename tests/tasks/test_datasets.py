@@ -5,17 +5,22 @@ import json
 import numpy as np
 import pytest
 
-seqio = pytest.importorskip("seqio")
+from gr_jax import corpus, storage
+from gr_jax.errors import InputError
+from gr_jax.evaluation import evaluate
+from gr_jax.stages.docids import load_docids
+from gr_jax.stages.examples import finished_examples
+from gr_jax.text import ByteVocabulary
+from gr_jax.training.token_store import TokenStore
+from tests import small_data, small_dsi
 
-import tasks  # noqa: E402
-from gr_jax import corpus, storage  # noqa: E402
-from gr_jax.errors import InputError  # noqa: E402
-from gr_jax.evaluation import evaluate  # noqa: E402
-from gr_jax.stages.docids import load_docids  # noqa: E402
-from gr_jax.stages.examples import finished_examples  # noqa: E402
-from gr_jax.text import ByteVocabulary  # noqa: E402
-from gr_jax.training.token_store import TokenStore  # noqa: E402
-from tests import small_data, small_dsi  # noqa: E402
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Imported by the worker alone that runs these tests: TensorFlow takes ten seconds and most of a GiB."""
+    global seqio, tasks
+    seqio = pytest.importorskip("seqio")
+    import tasks
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,21 @@ import collections
 import numpy as np
 import pytest
 
-seqio = pytest.importorskip("seqio")
+from gr_jax import storage
+from gr_jax.errors import InputError
+from gr_jax.text import ByteVocabulary
+from gr_jax.training.features import Pair, PairFeatures, pair_to_json
+from gr_jax.training.packing import arrange
+from gr_jax.training.token_store import TokenStore, write_token_store
 
-import tasks  # noqa: E402
-from gr_jax import storage  # noqa: E402
-from gr_jax.errors import InputError  # noqa: E402
-from gr_jax.text import ByteVocabulary  # noqa: E402
-from gr_jax.training.features import Pair, PairFeatures, pair_to_json  # noqa: E402
-from gr_jax.training.packing import arrange  # noqa: E402
-from gr_jax.training.token_store import TokenStore, write_token_store  # noqa: E402
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Imported by the worker alone that runs these tests: TensorFlow takes ten seconds and most of a GiB."""
+    global seqio, tasks
+    seqio = pytest.importorskip("seqio")
+    import tasks
+
 
 FEATURES = PairFeatures(ByteVocabulary(), max_input_length=24, eos_id=1)
 PAIRS = [
