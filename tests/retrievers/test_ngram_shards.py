@@ -50,7 +50,7 @@ def model():
     return models.GenerativeDecoder(module, random_parameters(module, 0))
 
 
-def anew(model, documents, removed=()):
+def anew(model, documents, removed=(), max_len=3):
     """The retriever of one index of all documents, of which only the old ones have pseudo-queries."""
     queries = [f"which {one.title}" for one in documents[:OLD]]
     own = np.arange(len(queries), dtype=np.int32)
@@ -60,7 +60,7 @@ def anew(model, documents, removed=()):
     said = said.without(removed) if len(removed) else said
     index = FMIndex.from_text(said, filters=True, sample_rate=4)
     of = NgramAggregation(VOCABULARY, said, np.asarray(index.row_documents), views=NGRAM_VIEWS, scoring=SCORING)
-    settings = {"beams": 4, "max_len": 3, "max_query_length": 48, "batch_size": 16}
+    settings = {"beams": 4, "max_len": max_len, "max_query_length": 48, "batch_size": 16}
     return GenerativeRetriever(model, index, VOCABULARY, documents_of=of, views=VIEWS, **settings)
 
 
@@ -163,7 +163,7 @@ def test_shards_are_few(model, monkeypatch):
 
 
 def test_documents_without_text(model):
-    changed = anew(model, DOCUMENTS)
+    changed = anew(model, DOCUMENTS, max_len=2)
     first = changed.constraint
     changed.update(Corpus.from_documents([NEW[1]]))
     assert isinstance(changed.constraint, FMIndex) and changed.constraint.bwt is first.bwt
@@ -172,7 +172,7 @@ def test_documents_without_text(model):
     other = Document("other", "", "")
     changed.update(Corpus.from_documents([NEW[0]])).update(Corpus.from_documents([other]))
     assert [part.num_documents for part in changed.constraint.parts] == [OLD + 1, 2]
-    same(changed, anew(model, [*DOCUMENTS, NEW[1], NEW[0], other]))
+    same(changed, anew(model, [*DOCUMENTS, NEW[1], NEW[0], other], max_len=2))
 
 
 def test_nothing_is_left(model):
