@@ -52,12 +52,22 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "interop": ("huggingface", "sentence_transformers", "t5x"),
     "storage": (),
 }
+# Its other names are described by the packages that define them.
+_TOP = """gr_jax
+======
+
+.. automodule:: gr_jax
+
+.. autofunction:: gr_jax.load
+
+.. autoexception:: gr_jax.InputError
+"""
 _TO_PACKAGE = re.compile(r"\]\((?:\.\./)+gr_jax(?:/(\w+))?/?\)")
 
 
 def write_api() -> None:
     """The page of each package; files that stay the same are left alone."""
-    pages = {"top": _page("gr_jax", ())}
+    pages = {"top": _TOP}
     pages |= {name: _page(f"gr_jax.{name}", modules) for name, modules in PACKAGES.items()}
     for name, text in pages.items():
         file = API / f"{name}.rst"
