@@ -59,7 +59,7 @@ def test_written_corpora_are_memory_mapped_and_equal(tmp_path):
     for corpus in (stored, Corpus.load(tmp_path / "store"), Corpus.load(tmp_path / "saved")):
         assert list(corpus) == DOCUMENTS
         assert corpus.fingerprint == memory.fingerprint
-        assert isinstance(corpus.texts.blob, np.memmap) and isinstance(corpus.texts.offsets, np.memmap)
+        assert isinstance(corpus.texts.blob, np.memmap) and isinstance(corpus.texts.offsets.base, np.memmap)
         # Not the one that is remembered.
         del corpus.__dict__["fingerprint"]
         assert corpus.fingerprint == memory.fingerprint
