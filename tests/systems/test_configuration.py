@@ -250,7 +250,7 @@ def changed(draw: Any, default: Settings) -> Settings:
 def test_any_system_is_written_and_read_back_equal(system):
     different = []
 
-    @hypothesis.settings(max_examples=12, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.settings(max_examples=20, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(changed(system()))
     def check(made: System) -> None:
         different.append(made != system())
